@@ -1,0 +1,1 @@
+"""Configuration, its validation and its identity. Imports nothing heavy."""

@@ -1,0 +1,97 @@
+"""Named things that experiments refer to: models, devices, tiers, and the settings of one installation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, RootModel, StringConstraints, model_validator
+
+from repro.spec.model import Float, Int, Name, Strict, Text
+
+Small = Annotated[Int, Field(ge=1, le=10**6)]
+# What may reach sbatch: no blank, no quote, no shell sign.
+SiteWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,-]{1,64}$", strict=True)]
+
+
+class ModelSpec(Strict):
+    """Shape of a decoder-only Transformer; `context` and `vocab` in tokens, `d_model` in numbers a token."""
+
+    n_layer: Small
+    n_head: Small
+    d_model: Small
+    context: Small
+    vocab: Annotated[Int, Field(ge=2, le=10**7)]
+    bias: bool = False
+    tied: bool = True
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        if self.d_model % self.n_head:
+            raise ValueError(f"d_model {self.d_model} is not a multiple of n_head {self.n_head}")
+        return self
+
+
+class Models(RootModel[dict[Name, ModelSpec]]):
+    """config/models.yaml."""
+
+
+class Device(Strict):
+    """Peak speed of one accelerator by its exact name, FLOP/s by precision, with the source of the figures."""
+
+    peak: dict[Literal["fp32", "bf16"], Annotated[Float, Field(gt=0)]]
+    memory_gb: Annotated[Float, Field(gt=0)]
+    source: Text
+
+
+class Hardware(RootModel[dict[Text, Device]]):
+    """config/hardware.yaml; there is no default entry, an unknown device has no MFU."""
+
+
+class TierTask(Strict):
+    """What a tier may replace for one task. A key that is not here cannot be replaced."""
+
+    model: dict[Name, Name] = {}
+    data: Name | None = None
+    tokens: Annotated[Int, Field(gt=0)] | None = None
+    batch_tokens: Small | None = None
+    lr_scale: Annotated[Float, Field(gt=0)] = 1.0
+    precision: Literal["fp32", "bf16"] | None = None
+    seeds: Small | None = None
+    validations: Annotated[Int, Field(ge=4)] | None = None
+    threads: Annotated[Int, Field(ge=1, le=256)] = 1
+    device: Literal["cpu", "gpu"] = "gpu"
+    devices: Annotated[Int, Field(ge=1, le=4096)] = 1
+    micro_batch: Small | None = None
+    chunk: Annotated[Int, Field(ge=1, le=10_000)] = 1
+    wall_minutes: Annotated[Int, Field(ge=1, le=100_000)] | None = None
+
+
+class Tier(Strict):
+    """One scale at which every experiment can run."""
+
+    title: Text = ""
+    lm: TierTask = TierTask()
+
+
+class Tiers(RootModel[dict[Literal["smoke", "desk", "proxy", "paper"], Tier]]):
+    """config/tiers.yaml."""
+
+
+class SlurmSite(Strict):
+    """Names that only the user's cluster knows; all optional."""
+
+    account: SiteWord | None = None
+    partition: SiteWord | None = None
+    qos: SiteWord | None = None
+
+
+class Suite(Strict):
+    """config/suite.yaml: the only file that a user has to edit."""
+
+    tier: Literal["smoke", "desk", "proxy", "paper"] = "smoke"
+    experiments: list[Name] | None = None
+    planning_device: Text
+    slurm: SlurmSite = SlurmSite()
+    checkpoint_overhead: Annotated[Float, Field(gt=0, lt=1)] = 0.02
+    checkpoint_seconds: Annotated[Float, Field(gt=0)] = 600.0
+    same_failure_limit: Annotated[Float, Field(gt=0, le=1)] = 0.5

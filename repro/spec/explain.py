@@ -1,0 +1,75 @@
+"""Turns pydantic's errors into sentences with the allowed values and a near name."""
+
+from __future__ import annotations
+
+import re
+import types
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from repro.spec.errors import shown, suggest
+
+Path_ = tuple[str | int, ...]
+
+
+def explain(model: type[BaseModel], error: ValidationError) -> list[tuple[Path_, str]]:
+    """(key path, message) for each error; the path holds keys only, no names of union members."""
+    found: dict[tuple[Path_, str], None] = {}
+    for item in error.errors(include_url=False):
+        path = _keys(item["loc"])
+        found[(path, _message(model, item, path))] = None
+    return list(found)
+
+
+def _keys(loc: tuple[int | str, ...]) -> Path_:
+    """Drops what pydantic adds to a location for unions, functions and dictionary keys."""
+    return tuple(part for part in loc if isinstance(part, int) or not _NOT_A_KEY.fullmatch(part))
+
+
+_NOT_A_KEY = re.compile(r"(function|constrained|list|tuple|dict|literal|nullable)[-\[].*|\[key\]|str|int|float|bool|none")
+
+
+def _message(model: type[BaseModel], item: Any, path: Path_) -> str:
+    kind, context = item["type"], item.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"unknown key{suggest(path[-1], _fields(model, path[:-1]))}"
+    if kind == "missing":
+        return "is missing"
+    if kind == "literal_error":
+        known = [word.strip().strip("'") for word in str(context["expected"]).replace(" or ", ", ").split(",")]
+        return f"{shown(item['input'])} is not known{suggest(item['input'], known)}"
+    if kind == "value_error":
+        return f"{shown(item['input'])}: {context.get('error', item['msg'])}"
+    return f"{shown(item['input'])}: {item['msg'][0].lower()}{item['msg'][1:]}"
+
+
+def _fields(model: type[BaseModel], path: Path_) -> list[str]:
+    """Names of the keys allowed at `path`, over all models that may stand there."""
+    here: set[Any] = {model}
+    for part in path:
+        here = {step for kind in here for step in _step(kind, part)}
+    return sorted({name for kind in here if _is_model(kind) for name in kind.model_fields})
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _step(kind: Any, part: str | int) -> list[Any]:
+    """Types that may stand one key below `kind`."""
+    if _is_model(kind) and part in kind.model_fields:
+        return _flat(kind.model_fields[part].annotation)
+    arguments = get_args(kind)
+    if isinstance(part, int) or get_origin(kind) is dict:
+        return [inner for argument in arguments[-1:] + arguments[:1] for inner in _flat(argument)]
+    return []
+
+
+def _flat(kind: Any) -> list[Any]:
+    """The members of a union, or the type itself."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return [inner for argument in get_args(kind) for inner in _flat(argument)]
+    if get_origin(kind) is Literal:
+        return []
+    return [kind]

@@ -1,0 +1,39 @@
+"""Canonical JSON and the hashes made of it: the identity of everything in the suite."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+ID_LENGTH = 12  # hex digits of a run's short id; the full hash is stored and compared
+
+
+def canonical(obj: object) -> str:
+    """JSON with sorted keys and no blanks; raises ValueError for NaN and infinities.
+
+    A float with an integral value is written as Python writes it (`1.0`), so a field's type is part of
+    its identity; the specification fixes the types before anything is hashed.
+    """
+    return json.dumps(obj, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def sha256_text(text: str) -> str:
+    """sha256 of a text's UTF-8 bytes, as 64 hex digits."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def sha256_json(obj: object) -> str:
+    """sha256 of the canonical JSON of `obj`."""
+    return sha256_text(canonical(obj))
+
+
+def sha256_file(path: Path) -> str:
+    """sha256 of a file's bytes, read in pieces."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def short(sha256: str) -> str:
+    """The first 12 hex digits: what names files and directories."""
+    return sha256[:ID_LENGTH]

@@ -1,0 +1,84 @@
+"""What a run's id covers: the resolved configuration of one cell, and its name for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from repro.spec.catalogue import TierTask
+from repro.spec.experiment import Experiment, MethodChoice
+from repro.spec.load import Configuration
+from repro.spec.methods import MethodEntry, resolve
+from repro.spec.rules import RULES
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One cell of a sweep: a method, its full parameters, the point of the grid, and the data."""
+
+    entry: MethodEntry
+    params: dict[str, Any]
+    axes: dict[str, Any]
+    source: str
+    digest: str
+
+
+def scaled(lr: float, scale: float) -> float:
+    """A learning rate times a tier's factor, to 12 digits, so that 6e-4 * 5 is 3e-3."""
+    return float(f"{lr * scale:.12g}")
+
+
+def chosen_methods(configuration: Configuration, experiment: Experiment) -> list[tuple[MethodEntry, dict[str, Any]]]:
+    """The experiment's own list, or every method of its track."""
+    if experiment.methods is None:
+        entries = [entry for entry in configuration.methods.values() if experiment.task in entry.info.tracks]
+        choices = [MethodChoice(name=entry.name) for entry in sorted(entries, key=lambda entry: entry.name)]
+    else:
+        choices = experiment.methods
+    return [resolve(choice.name, choice.params, configuration.methods) for choice in choices]
+
+
+def cell_config(
+    configuration: Configuration, task: TierTask, experiment: Experiment, choice: Choice
+) -> dict[str, Any]:
+    """All that determines the numbers of one cell but the seed; with it, exactly what the id covers.
+
+    Not in it, since they change no number: experiment, alias, tier, claims, metrics, number of seeds, devices.
+    """
+    model = configuration.models[task.model.get(choice.axes["model"], choice.axes["model"])]
+    per_step = task.batch_tokens or experiment.batch_tokens
+    tokens = task.tokens or experiment.tokens
+    optimizer = experiment.optimizer.model_dump()
+    return {
+        "kind": "train",
+        "task": experiment.task,
+        "model": model.model_dump(),
+        "method": {"name": choice.entry.name, "params": choice.params, "sha256": choice.entry.sha256},
+        "data": choice.digest,
+        "validation": {
+            "times": task.validations or experiment.validations,
+            "tokens": configuration.sources[choice.source].curve_tokens,
+        },
+        "optimizer": optimizer | {"lr": choice.axes["lr"], "weight_decay": choice.axes["weight_decay"]},
+        "schedule": experiment.schedule.model_dump(),
+        "steps": max(1, round(tokens / per_step)),
+        "tokens_per_step": per_step,
+        "precision": task.precision or experiment.precision,
+        "threads": task.threads,
+        "rules": {"train": RULES["train"], "data": RULES["data"]},
+    }
+
+
+def label_of(experiment: Experiment, choice: Choice) -> str:
+    """`peri_ln-dt0.1/gpt2_124m/lr0.003/wd0`: method, changed parameters, and the axes that really vary."""
+    entry, axes, usual = choice.entry, choice.axes, choice.entry.info.params
+    changed = "".join(f"-{key}{_text(value)}" for key, value in choice.params.items() if value != usual[key])
+    parts = [entry.name + changed]
+    parts += [axes["model"]] if len(experiment.model) > 1 else []
+    parts += [f"lr{_text(axes['lr'])}"] if len(experiment.optimizer.lr) > 1 else []
+    parts += [f"wd{_text(axes['weight_decay'])}"] if len(experiment.optimizer.weight_decay) > 1 else []
+    return "/".join(parts)
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,47 @@
+"""Types that every specification is made of: closed, frozen, and with no silent conversion."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
+
+NAME_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
+
+
+class Strict(BaseModel):
+    """Unknown keys are refused, values are fixed once read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _number(value: object) -> object:
+    """Text and booleans never count as numbers: `"1e-4"` and `true` are refused, not converted."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("a number is expected, without quotes")
+    if not math.isfinite(value):
+        raise ValueError("a finite number is expected")
+    return value
+
+
+def _whole(value: object) -> object:
+    """`1e5` is a whole number, `1.5` is not."""
+    number = _number(value)
+    if isinstance(number, float):
+        if not number.is_integer():
+            raise ValueError("a whole number is expected")
+        return int(number)
+    return number
+
+
+def _round(value: object) -> object:
+    """12 significant digits, so that 0.1 * 3 and 0.3 are one value with one identity."""
+    return float(f"{_number(value):.12g}")
+
+
+Int = Annotated[int, BeforeValidator(_whole)]
+Float = Annotated[float, BeforeValidator(_round)]
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, strict=True)]
+Text = Annotated[str, StringConstraints(max_length=2000, strict=True)]
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$", strict=True)]

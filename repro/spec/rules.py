@@ -1,0 +1,15 @@
+"""Rules versions: what makes old and new numbers comparable.
+
+A version is raised when a change of code changes numbers (a golden loss moves, a protocol is mended), with
+the evidence in CHANGELOG.md. Each part has its own, so that mending one metric orphans no training.
+"""
+
+from __future__ import annotations
+
+RULES: dict[str, int] = {
+    "train": 1,  # models, optimiser, order of data, divergence
+    "data": 1,  # preparation of token files
+    "val_loss": 1,
+    "ppl_exp_mean": 1,
+    "ppl_seq_mean": 1,
+}
