@@ -1,0 +1,54 @@
+# The DAG of the suite: data -> runs -> tables, leaderboard, site. All logic is in the package `repro`, which
+# needs no torch here; rules only call its verbs. docs/decisions/002-workflow.md says why it is cut this way.
+import os
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import min_version
+
+min_version("9.19")
+
+# This checkout's own package and interpreter, whatever else is installed.
+sys.path.insert(0, str(Path(workflow.basedir)))
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+from repro.dag import PAPERS, read_dag
+from repro.spec.errors import ReproError
+
+if unknown := set(config) - {"tier"}:
+    raise WorkflowError(f"--config: unknown key {sorted(unknown)}; known: tier")
+try:
+    DAG = read_dag(config.get("tier"), main=workflow.is_main_process)
+except ReproError as error:
+    raise WorkflowError(f"refused before any job:\n{error}") from None
+
+TIER = DAG.plan.tier
+TABLES = f"results/tables/{TIER}"
+SITE = f"results/site/{TIER}/index.html"
+VIEWS = [*(f"{TABLES}/paper_{paper}.csv" for paper in PAPERS), f"{TABLES}/leaderboard_lm.csv", SITE]
+
+
+wildcard_constraints:
+    chunk="[0-9a-f]{12}",
+    digest="[0-9a-f]{12}",
+    paper="[abcd]",
+
+
+rule all:
+    default_target: True
+    input:
+        DAG.stamps(),
+        VIEWS,
+
+
+include: "workflow/rules/data.smk"
+include: "workflow/rules/run.smk"
+include: "workflow/rules/theory.smk"
+include: "workflow/rules/tables.smk"
+include: "workflow/rules/site.smk"
+
+
+# Whatever happened, tables and page of what is recorded exist afterwards.
+onerror:
+    shell("python -m repro report --tier {TIER:q}")

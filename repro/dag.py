@@ -1,0 +1,149 @@
+"""What Snakemake has to know of the plan: chunks with missing runs, stamps, and the keys of derived views.
+
+Three rules hold the workflow together; docs/decisions/002-workflow.md says why each is needed.
+1. A chunk is in the DAG if one of its runs (or a metric of one) has no record.
+2. Reading the plan in the main process removes a stamp one of whose records is gone.
+3. A view depends on its key file. While runs are missing the key is made by a job that waits for their stamps;
+   otherwise it is written here, and only if its content changed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from repro.plan import Plan, Run, build_plan
+from repro.records.index import Index, eval_id, load_index
+from repro.records.store import replace_text
+from repro.spec.hashing import sha256_json, short
+from repro.spec.paths import Root, find_root
+
+PAPERS = ("a", "b", "c", "d")
+RUNTIME_FACTOR, RUNTIME_FLOOR = 2.0, 15  # walltime asked for: twice the estimate and a quarter of an hour
+MEMORY_HEADROOM_MB = 1500  # the supervising process and the page cache beside the planned memory
+
+
+def missing_metrics(plan: Plan, run: Run, index: Index) -> list[str]:
+    """Metrics of a complete run that have no eval record yet."""
+    record = index.latest(run.id)
+    if record is None or record.status != "complete":
+        return []
+    tokens = plan.configuration.sources[run.data].final_tokens
+    return [name for name in run.metrics if index.latest(eval_id(run.full_sha256, name, tokens)) is None]
+
+
+def is_missing(plan: Plan, run: Run, index: Index) -> bool:
+    """Whether anything of `run` remains to be done."""
+    return index.latest(run.id) is None or bool(missing_metrics(plan, run, index))
+
+
+def stamp(root: Root, chunk: str) -> Path:
+    """The file that says that a chunk's job has ended; Snakemake's output, never a result."""
+    return root.scratch / "done" / f"{chunk}.json"
+
+
+def views(plan: Plan) -> dict[str, list[str]]:
+    """Derived views, and the experiments that each is made of."""
+    experiments = plan.configuration.experiments
+    found = {f"paper_{p}": [name for name in plan.cells if experiments[name].paper == p] for p in PAPERS}
+    found["leaderboard"] = [name for name in plan.cells if experiments[name].methods is None]
+    found["site"] = list(plan.cells)
+    return found
+
+
+def key_path(root: Root, tier: str, view: str) -> Path:
+    """Key file of one view."""
+    return root.scratch / "plan" / tier / f"{view}.key"
+
+
+def key_text(plan: Plan, index: Index, view: str) -> str:
+    """Content of a key: changes exactly if the view could look different."""
+    names = set(views(plan)[view])
+    runs = [run for run in plan.runs.values() if names & set(run.experiments)]
+    recorded = []
+    for run in runs:
+        tokens = plan.configuration.sources[run.data].final_tokens
+        ids = [run.id, *(eval_id(run.full_sha256, name, tokens) for name in run.metrics)]
+        recorded += [[identity, index.attempts(identity)] for identity in ids if index.attempts(identity)]
+    root = plan.configuration.root
+    content = {
+        "planned": sorted(run.id for run in runs),
+        "recorded": sorted(recorded),
+        "others": sorted(set(index.records)) if view == "site" else [],
+        "claims": {path.name: path.read_text("utf-8") for path in sorted((root.config / "claims").glob("*.yaml"))},
+        "code": _view_code(),
+    }
+    return json.dumps({"view": view, "sha256": sha256_json(content)}, indent=1) + "\n"
+
+
+def write_key(plan: Plan, index: Index, view: str) -> Path:
+    """Brings the key of `view` up to date, without touching it if nothing changed."""
+    path = key_path(plan.configuration.root, plan.tier, view)
+    replace_text(path, key_text(plan, index, view))
+    return path
+
+
+def _view_code() -> str:
+    """Hash of the code that makes tables and verdicts: a table made by older code is stale."""
+    package = Path(__file__).parent
+    files = sorted(p for part in ("stats", "report", "spec") for p in (package / part).rglob("*") if p.is_file())
+    return sha256_json([p.read_text("utf-8") for p in files if p.suffix in (".py", ".html")])
+
+
+@dataclass
+class Dag:
+    """The plan as Snakemake sees it."""
+
+    root: Root
+    plan: Plan
+    chunks: dict[str, list[Run]]
+    missing: list[str] = field(default_factory=list)
+    views: dict[str, list[str]] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)
+
+    def stamps(self, view: str | None = None) -> list[str]:
+        """Stamps of chunks with missing runs, of one view or of all; paths relative to the root."""
+        names = None if view is None else set(self.views[view])
+        return [
+            f"scratch/done/{chunk}.json"
+            for chunk in self.missing
+            if names is None or any(names & set(run.experiments) for run in self.chunks[chunk])
+        ]
+
+    def leakage_of(self, chunk: str) -> str:
+        """The passed leakage check of the data that a chunk trains on."""
+        return f"scratch/data/{short(self.chunks[chunk][0].config['data'])}/leakage.json"
+
+    def resources(self, chunk: str) -> dict[str, Any]:
+        """What to ask a scheduler for: memory and time of the chunk's runs, devices of its largest."""
+        runs = self.chunks[chunk]
+        wall = sum(run.task.wall_minutes or run.cost.minutes * RUNTIME_FACTOR for run in runs)
+        return {
+            "mem_mb": int(max(run.cost.memory_gb for run in runs) * 1000) + MEMORY_HEADROOM_MB,
+            "minutes": int(wall) + RUNTIME_FLOOR,
+            "gpu": max(run.cost.devices if run.cost.device == "gpu" else 0 for run in runs),
+            "threads": max(run.task.threads for run in runs),
+        }
+
+
+def read_dag(tier: str | None, main: bool) -> Dag:
+    """Plan, records and stamps of this checkout; only the main process changes files.
+
+    Raises ConfigError or BadDataError before anything is started.
+    """
+    root = find_root()
+    plan = build_plan(root, tier)
+    index = load_index(root)
+    index.refuse_problems()
+    dag = Dag(root, plan, plan.chunks(), views=views(plan))
+    dag.missing = [chunk for chunk, runs in dag.chunks.items() if any(is_missing(plan, run, index) for run in runs)]
+    dag.data = {short(run.config["data"]): run.data for run in plan.runs.values()}
+    if main:
+        for chunk in dag.missing:
+            stamp(root, chunk).unlink(missing_ok=True)
+        for view in dag.views:
+            if not dag.stamps(view):
+                write_key(plan, index, view)
+    return dag

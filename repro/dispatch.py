@@ -1,0 +1,132 @@
+"""From ids to work: which of the asked runs still need something, and the batch that a training child is given."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repro.cost import FLOPS_FORMULA, flops_per_token
+from repro.dag import is_missing, missing_metrics
+from repro.plan import TIERS, Plan, Run, build_plan
+from repro.records.index import Index
+from repro.records.skeleton import eval_skeleton, train_skeleton
+from repro.records.store import replace_text
+from repro.spec.catalogue import ModelSpec
+from repro.spec.data import TOKENIZERS
+from repro.spec.errors import ConfigError, MissingError, Problem, shown
+from repro.spec.hashing import short
+from repro.spec.load import load_configuration
+from repro.spec.paths import Root
+from repro.spec.reading import read_json
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the `run` verb was asked for beyond the ids."""
+
+    deadline: float | None = None
+    steps: int | None = None
+    no_record: bool = False
+
+
+def find_runs(root: Root, names: Iterable[str], tier: str | None) -> tuple[Plan, list[Run]]:
+    """Runs of `names` (ids, chunks or aliases), all of one tier; raises ConfigError naming every unknown one."""
+    configuration = load_configuration(root)
+    wanted = list(dict.fromkeys(names))
+    tiers = [tier] if tier else [configuration.suite.tier, *(t for t in TIERS if t != configuration.suite.tier)]
+    for candidate in tiers:
+        if candidate not in configuration.tiers:
+            continue
+        plan = build_plan(root, candidate, configuration=configuration)
+        chunks, aliases = plan.chunks(), {run.alias: run for run in plan.runs.values()}
+        found = {
+            name: chunks.get(name) or [run for run in (plan.runs.get(name), aliases.get(name)) if run] for name in wanted
+        }
+        if all(found.values()):
+            return plan, list({run.id: run for runs in found.values() for run in runs}.values())
+        if any(found.values()) or candidate == tiers[-1]:
+            message = "is no id, chunk or alias of a planned run; `repro plan` lists them"
+            raise ConfigError([Problem("command line", None, shown(n), message) for n, runs in found.items() if not runs])
+    raise AssertionError("a configuration has at least one tier")
+
+
+def todo(plan: Plan, runs: list[Run], index: Index) -> list[Run]:
+    """The runs that lack a record or a metric."""
+    return [run for run in runs if is_missing(plan, run, index)]
+
+
+def make_batch(root: Root, plan: Plan, runs: list[Run], index: Index, options: Options) -> dict[str, Any]:
+    """The job list of one child as plain JSON; raises MissingError where the data are not prepared."""
+    suite = plan.configuration.suite
+    jobs = [_job(root, plan, run, index, options) for run in runs]
+    return {
+        "root": str(root.path),
+        "log": str(root.scratch / "logs" / f"{runs[0].chunk}.log"),
+        "jobs": jobs,
+        "threads": runs[0].config["threads"],
+        "deadline": None if options.deadline is None else time.time() + options.deadline,
+        "checkpoint_share": suite.checkpoint_overhead,
+        "checkpoint_longest": suite.checkpoint_seconds,
+        "no_record": options.no_record,
+    }
+
+
+def _job(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> dict[str, Any]:
+    record = None if options.no_record else index.latest(run.id)
+    base = train_skeleton(root, run, data_used(root, run))
+    if options.steps is not None:
+        base = base | {"config": base["config"] | {"steps": min(options.steps, base["config"]["steps"])}}
+    tokens = plan.configuration.sources[run.data].final_tokens
+    names = list(run.metrics) if record is None else missing_metrics(plan, run, index)
+    task = run.task
+    folder = "trial" if options.no_record else "ckpt"
+    return {
+        "id": run.id,
+        "alias": run.alias,
+        "full_sha256": run.full_sha256,
+        "base": base,
+        "record": record.raw if record else None,
+        "evals": [eval_skeleton(base, name, tokens) for name in names],
+        "eval_tokens": tokens,
+        "data": str(root.scratch / "data" / short(run.config["data"])),
+        "checkpoints": str(root.scratch / folder / run.id),
+        "weights": str(root.scratch / ("trial" if options.no_record else "final") / f"{run.id}.safetensors"),
+        "log": str(root.scratch / "logs" / f"{run.chunk}.log"),
+        "device": run.cost.device,
+        "devices": run.cost.devices,
+        "micro_batch": task.micro_batch,
+        "memory_gb": run.cost.memory_gb,
+        "wall_limit": None if task.wall_minutes is None else task.wall_minutes * 60.0,
+        "flops_per_token": flops_per_token(ModelSpec(**run.config["model"])),
+        "flops_formula": FLOPS_FORMULA,
+        "peaks": {name: device.peak for name, device in plan.configuration.hardware.items()},
+    }
+
+
+def data_used(root: Root, run: Run) -> list[dict[str, Any]]:
+    """Fingerprints of both splits out of the manifest; MissingError names the command that makes the data."""
+    path = root.scratch / "data" / short(run.config["data"]) / "manifest.json"
+    if not path.is_file():
+        message = f"the data are not prepared; run `repro data prepare {run.data}`"
+        raise MissingError([Problem(root.shown(path), None, run.data, message)])
+    manifest = read_json(path, file=root.shown(path))
+    tokenizer = TOKENIZERS[manifest["tokenizer"]]
+    return [
+        {
+            "name": run.data,
+            "split": split,
+            "sha256": manifest["splits"][split]["sha256"],
+            "tokens": manifest["splits"][split]["tokens"],
+            "tokenizer_sha256": tokenizer,
+        }
+        for split in ("train", "val")
+    ]
+
+
+def write_stamp(path: Path, runs: list[Run]) -> None:
+    """Snakemake's output of a chunk: written last, when every run of the chunk has a record."""
+    replace_text(path, json.dumps({"runs": [run.id for run in runs]}, indent=1) + "\n")

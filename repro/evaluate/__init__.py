@@ -1,0 +1,1 @@
+"""Metrics, each with a protocol that fixes all that changes its value."""

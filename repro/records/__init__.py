@@ -1,0 +1,1 @@
+"""Immutable run records: schema, storage, index. Imports nothing heavy."""

@@ -1,0 +1,192 @@
+"""What is recorded: a look at all record files, quick because unchanged files are not read again.
+
+The cache under scratch/ holds what a plan needs of each file; it can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from repro.records.schema import record_problems
+from repro.records.store import replace_text
+from repro.spec.errors import BadDataError, Problem, ReproError
+from repro.spec.hashing import sha256_json, short
+from repro.spec.metrics import METRICS
+from repro.spec.paths import Root
+from repro.spec.reading import read_json
+from repro.spec.rules import RULES
+
+MAX_RECORD_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record file, in short."""
+
+    path: str
+    id: str
+    kind: str
+    of: str | None
+    status: str
+    attempt: int
+
+
+class Record:
+    """One record, read when it is first asked for."""
+
+    def __init__(self, path: Path, entry: Entry) -> None:
+        self.path, self.entry = path, entry
+
+    @cached_property
+    def raw(self) -> dict[str, Any]:
+        """The whole JSON object."""
+        return dict(read_json(self.path, MAX_RECORD_BYTES))
+
+    @property
+    def id(self) -> str:
+        """Short id."""
+        return self.entry.id
+
+    @property
+    def status(self) -> str:
+        """complete, diverged, failed, timeout or oom."""
+        return self.entry.status
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of a training."""
+        value = self.raw["seed"]
+        return None if value is None else int(value)
+
+    def value(self, name: str) -> float | None:
+        """The metric called `name`, or None where the record has no finite number for it."""
+        for metric in self.raw["metrics"]:
+            if metric["name"] == name:
+                return None if metric["value"] is None else float(metric["value"])
+        return None
+
+
+def eval_config(run_full_sha256: str, metric: str, tokens: int) -> dict[str, Any]:
+    """What an eval record's id covers: the run, the protocol, its rules version, and the validation tokens."""
+    return {"kind": "eval", "of": run_full_sha256, "protocol": metric, "rules": RULES[metric], "tokens": tokens}
+
+
+def eval_id(run_full_sha256: str, metric: str, tokens: int) -> str:
+    """Short id of an eval record."""
+    return short(sha256_json(eval_config(run_full_sha256, metric, tokens)))
+
+
+@dataclass
+class Index:
+    """All records by id, latest attempt last; files that cannot be trusted stand in `problems` only."""
+
+    root: Root
+    records: dict[str, list[Record]] = field(default_factory=dict)
+    community: dict[str, list[Record]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    _evals: dict[str, dict[str, Record]] | None = None
+
+    def latest(self, identity: str) -> Record | None:
+        """Latest attempt of an id, or None."""
+        found = self.records.get(identity)
+        return found[-1] if found else None
+
+    train = latest
+
+    def evals(self, run_id: str) -> dict[str, Record]:
+        """Latest eval records of one run by metric name, current protocols only."""
+        if self._evals is None:
+            self._evals = {}
+            for attempts in self.records.values():
+                entry = attempts[-1].entry
+                if entry.kind == "eval" and entry.of:
+                    config = attempts[-1].raw["config"]
+                    name = config.get("protocol")
+                    if name in METRICS and config.get("rules") == RULES[name]:
+                        self._evals.setdefault(entry.of, {})[name] = attempts[-1]
+        return self._evals.get(run_id, {})
+
+    def attempts(self, identity: str) -> int:
+        """Number of records of one id."""
+        return len(self.records.get(identity, []))
+
+    def refuse_problems(self) -> None:
+        """Raises BadDataError if any record file is not what it says."""
+        if self.problems:
+            raise BadDataError(self.problems)
+
+
+def load_index(root: Root) -> Index:
+    """Looks at every record file; a file is read and checked again only if its size or time changed."""
+    index = Index(root)
+    known_files = _read_cache(root)
+    fresh: dict[str, Any] = {}
+    for path, state in _files(root):
+        name = path.relative_to(root.path).as_posix()
+        stamp = [state.st_size, state.st_mtime_ns]
+        known = known_files.get(name)
+        if known is None or known[:2] != stamp:
+            known = [*stamp, *_examine(root, path)]
+        if isinstance(known[2], list):
+            fresh[name] = known
+            entry = Entry(name, *known[2])
+            own = not path.is_relative_to(root.community)
+            (index.records if own else index.community).setdefault(entry.id, []).append(Record(path, entry))
+        else:
+            index.problems += known[3]
+    for attempts in index.records.values():
+        attempts.sort(key=lambda record: record.entry.attempt)
+    if fresh != known_files:
+        replace_text(_cache_path(root), json.dumps({"version": _cache_key(), "files": fresh}))
+    return index
+
+
+def _files(root: Root) -> Iterator[tuple[Path, os.stat_result]]:
+    for folder in (root.records, root.scratch_records):
+        for path in sorted(folder.rglob("*.json")):
+            if not path.name.startswith("."):
+                yield path, path.lstat()
+
+
+def _examine(root: Root, path: Path) -> list[Any]:
+    """[[id, kind, of, status, attempt]] of a good file, or [None, problems]."""
+    name = root.shown(path) if not path.is_symlink() else path.relative_to(root.path).as_posix()
+    if path.is_symlink():
+        return [None, [Problem(name, None, "", "is a symbolic link")]]
+    try:
+        raw = read_json(path, MAX_RECORD_BYTES, name)
+    except ReproError as error:
+        return [None, error.problems]
+    problems = record_problems(raw, name)
+    stem = path.name.split(".")
+    attempt = int(stem[1]) if len(stem) == 3 and stem[1].isdigit() else 0
+    if not problems and (stem[0] != raw["id"] or path.parent.name != raw["id"][:2]):
+        problems = [Problem(name, None, "id", f"the file's name does not follow from the id {raw['id']}")]
+    if problems:
+        return [None, problems]
+    return [[raw["id"], raw["kind"], raw["of"], raw["status"], attempt]]
+
+
+def _cache_path(root: Root) -> Path:
+    return root.scratch / "cache" / "records.json"
+
+
+@cache
+def _cache_key() -> str:
+    """Hash of the record module: a stricter schema checks every file again."""
+    folder = Path(__file__).parent
+    return sha256_json([(folder / name).read_text("utf-8") for name in ("schema.py", "index.py")])
+
+
+def _read_cache(root: Root) -> dict[str, Any]:
+    try:
+        content = json.loads(_cache_path(root).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return dict(content["files"]) if content.get("version") == _cache_key() else {}

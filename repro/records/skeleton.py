@@ -1,0 +1,69 @@
+"""The part of a record that is known before its run starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from repro.plan import Run
+from repro.records.index import eval_config
+from repro.records.provenance import code, cpu_name, environment
+from repro.records.schema import SCHEMA
+from repro.spec.hashing import sha256_json, short
+from repro.spec.metrics import METRICS
+from repro.spec.paths import Root
+from repro.spec.rules import RULES
+
+
+def train_skeleton(root: Root, run: Run, data: list[dict[str, Any]]) -> dict[str, Any]:
+    """Identity, provenance and data fingerprints of a training; the worker adds how it went."""
+    device = cpu_name() if run.cost.device == "cpu" else "gpu"
+    return {
+        "schema": SCHEMA,
+        "id": run.id,
+        "full_sha256": run.full_sha256,
+        "alias": run.alias,
+        "origin": "self",
+        "kind": "train",
+        "of": None,
+        "supersedes": None,
+        "paper": run.paper,
+        "experiments": list(run.experiments),
+        "tracks": list(run.tracks),
+        "tier": run.tier,
+        "method": run.method,
+        "params": run.params,
+        "seed": run.seed,
+        "config": run.config,
+        "config_sha256": run.full_sha256,
+        "method_sha256": run.config["method"]["sha256"],
+        "rules_version": run.config["rules"],
+        "metrics": [],
+        "probes": {},
+        "curve": None,
+        "budget": None,
+        "speed": None,
+        "structure": [],
+        "learned": None,
+        "data": data,
+        "weights_sha256": None,
+        "code": code(root),
+        "environment": environment(root, device, run.cost.devices, run.config["precision"], run.config["threads"]),
+    }
+
+
+def eval_skeleton(train: dict[str, Any], metric: str, tokens: int) -> dict[str, Any]:
+    """`{metric, base}` of one eval record of the run whose skeleton is `train`."""
+    config = eval_config(train["full_sha256"], metric, tokens)
+    sha256 = sha256_json(config)
+    base = train | {
+        "id": short(sha256),
+        "full_sha256": sha256,
+        "alias": f"{train['alias']}+{metric}",
+        "kind": "eval",
+        "of": train["id"],
+        "config": config,
+        "config_sha256": sha256,
+        "rules_version": {metric: RULES[metric]},
+    }
+    spec = METRICS[metric]
+    return {"metric": {"name": metric, "unit": spec.unit, "protocol": spec.protocol}, "base": base}

@@ -1,0 +1,1 @@
+"""Training: one LightningModule, its callbacks, and the process that supervises it."""

@@ -1,0 +1,67 @@
+"""Checkpoints: tensors and plain types only, whole or not there, and never another run's."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+KEPT = 2
+
+
+def _fsync_write(path: Path, content: bytes) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(partial, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(partial, path)
+
+
+def save(folder: Path, step: int, content: dict[str, Any]) -> Path:
+    """Writes `step-<step>.pt` with its sha256 beside it, and keeps the last two; raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    torch.save(content | {"step": step}, buffer)
+    data = buffer.getvalue()
+    path = folder / f"step-{step:09d}.pt"
+    _fsync_write(path, data)
+    _fsync_write(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest().encode())
+    for old in sorted(folder.glob("step-*.pt"))[:-KEPT]:
+        old.unlink()
+        old.with_suffix(".sha256").unlink(missing_ok=True)
+    return path
+
+
+def _load(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != path.with_suffix(".sha256").read_text().strip():
+        raise ValueError("its content does not match its hash")
+    content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    if not isinstance(content, dict) or not isinstance(content.get("step"), int):
+        raise ValueError("it is no checkpoint")
+    return content
+
+
+def newest(folder: Path, full_sha256: str) -> tuple[dict[str, Any] | None, list[str]]:
+    """The valid checkpoint of this very configuration with the highest step stored inside, and what was passed over.
+
+    A file is read as data only (`weights_only`), so nothing in it can run.
+    """
+    best: dict[str, Any] | None = None
+    passed: list[str] = []
+    for path in sorted(folder.glob("step-*.pt"), reverse=True):
+        try:
+            content = _load(path)
+        except Exception as error:  # whatever a broken file raises, it is not this run's state
+            passed.append(f"{path.name}: {type(error).__name__}")
+            continue
+        if content.get("full_sha256") != full_sha256:
+            passed.append(f"{path.name}: belongs to another configuration")
+        elif best is None or content["step"] > best["step"]:
+            best = content
+    return best, passed

@@ -1,0 +1,86 @@
+"""The one LightningModule: one call of `training_step` is one optimiser step, whatever its micro-batches.
+
+Manual optimisation keeps three things exact that the automatic loop leaves to its settings: the loss is summed
+over all micro-batches and divided once by the step's tokens, the schedule counts optimiser steps, and an
+accumulation window is never cut by the end of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+
+from repro.nn.gpt import parameter_groups
+from repro.train.schedule import learning_rate
+from repro.train.state import TrainState
+from repro.train.tasks import Batch, Task
+
+
+class StepStream:
+    """Batches of the steps from `start` on; lazy, so a resume at step 10^6 reads nothing of the steps before."""
+
+    def __init__(self, task: Task, start: int, stop: int) -> None:
+        self.task, self.start, self.stop = task, start, stop
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __iter__(self) -> Iterator[list[Batch]]:
+        for step in range(self.start, self.stop):
+            yield self.task.step_batches(step)
+
+
+class Training(pl.LightningModule):
+    """Trains `task` by AdamW under a run's configuration."""
+
+    def __init__(self, task: Task, config: dict[str, Any], state: TrainState) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.task, self.config, self.state = task, config, state
+        self.net: nn.Module = task.build()
+        self.last_loss: Tensor | None = None
+        self.last_norm: Tensor | None = None
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW; matrices decay, vectors never do."""
+        spec = self.config["optimizer"]
+        groups = parameter_groups(self.net, spec["weight_decay"])
+        return torch.optim.AdamW(groups, lr=spec["lr"], betas=tuple(spec["betas"]), eps=spec["eps"])
+
+    def training_step(self, batches: list[Batch], _index: int) -> None:
+        """Forward, backward over all micro-batches, clip, step; losses stay on the device."""
+        optimizer: Any = self.optimizers()
+        spec = self.config["optimizer"]
+        rate = learning_rate(self.state.step, self.config["steps"], spec["lr"], self.config["schedule"])
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        count = sum(targets.numel() for _, targets in batches)
+        total: Tensor | None = None
+        for batch in batches:
+            loss, _ = self.task.loss_sums(self.net, batch)
+            loss = loss / count
+            self.manual_backward(loss)
+            total = loss.detach() if total is None else total + loss.detach()
+        self.last_norm = nn.utils.clip_grad_norm_(self.net.parameters(), spec["clip"])
+        self.last_loss = total
+        optimizer.step()
+        self.state.step += 1
+
+
+@torch.no_grad()
+def validation_loss(task: Task, net: nn.Module, tokens: int, device: torch.device) -> float:
+    """Sum of token losses over their count in float64; mode and random state are as before afterwards."""
+    was_training = net.training
+    net.eval()
+    total, count = 0.0, 0
+    for inputs, targets in task.validation_batches(tokens):
+        loss, number = task.loss_sums(net, (inputs.to(device), targets.to(device)))
+        total += float(loss.double())
+        count += number
+    net.train(was_training)
+    return total / count

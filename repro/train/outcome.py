@@ -1,0 +1,132 @@
+"""From a run at its end to its record: the part of a record that only the worker knows."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import traceback
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
+from torch import nn
+
+from repro.nn.gpt import count_parameters, structure
+from repro.records.schema import finite
+from repro.train.launch import Finished
+from repro.train.state import TrainState
+
+
+def save_weights(net: nn.Module, path: Path) -> str:
+    """Writes the parameters (a tied one once) as safetensors, atomically; returns the file's sha256."""
+    tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in net.named_parameters()}
+    data = save(tensors)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(partial, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(path)
+    return hashlib.sha256(data).hexdigest()
+
+
+def load_weights(net: nn.Module, path: Path, sha256: str) -> None:
+    """Puts the parameters of `path` into `net`; ValueError if the file or its names are not the recorded ones."""
+    if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+        raise ValueError(f"{path.name} does not match the recorded weights")
+    tensors = load_file(path)
+    parameters = dict(net.named_parameters())
+    if parameters.keys() != tensors.keys():
+        raise ValueError(f"{path.name} holds other parameters than the model")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+
+
+def progress_fields(state: TrainState, config: dict[str, Any], started: int, resumed: int) -> dict[str, Any]:
+    """Budget, curve and times: for every end, also one in the middle."""
+    per_step = config["tokens_per_step"]
+    return {
+        "curve": state.curve(),
+        "budget": {
+            "tokens_planned": config["steps"] * per_step,
+            "tokens_seen": state.step * per_step,
+            "steps": state.step,
+            "tokens_per_step": per_step,
+        },
+        "time": {
+            "wall": max(state.wall_seconds, state.train_seconds + state.eval_seconds),
+            "train": state.train_seconds,
+            "eval": state.eval_seconds,
+            "compile": 0.0,
+            "wait": 0.0,
+        },
+        "attempts": started,
+        "resumes": resumed,
+    }
+
+
+def speed_fields(state: TrainState, config: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
+    """Tokens a second (median step without evaluation) and MFU; MFU is null without an entry for this very device."""
+    rate = config["tokens_per_step"] / median(state.step_seconds) if state.step_seconds else None
+    name = torch.cuda.get_device_name() if job["device"] == "gpu" else None
+    entry = job["peaks"].get(name) if name else None
+    share = rate * job["flops_per_token"] / (entry[config["precision"]] * job["devices"]) if rate and entry else None
+    return {
+        "tokens_per_second": finite(rate),
+        "mfu": finite(share),
+        "flops_formula": job["flops_formula"],
+        "peak_entry": name if entry else None,
+    }
+
+
+def end_fields(done: Finished, config: dict[str, Any], job: dict[str, Any], started: int, resumed: int) -> dict[str, Any]:
+    """Everything the worker adds to the record of a run that reached an end of its own."""
+    state = done.state
+    fields = progress_fields(state, config, started, resumed)
+    start, last = state.start_val_loss, state.val_history[-1] if state.val_history else None
+    fields |= {
+        "status": state.status or "complete",
+        "status_detail": {"step": state.step, "reason": state.reason},
+        "speed": speed_fields(state, config, job),
+        "probes": {"val_loss_start": finite(start), "val_loss_last": finite(last), **_counted(done.net)},
+        "structure": structure(done.net),
+    }
+    if fields["status"] == "complete":
+        fields["weights_sha256"] = save_weights(done.net, Path(job["weights"]))
+        fields["learned"] = last is not None and last < job["unigram_entropy"]
+    return fields
+
+
+def _counted(net: nn.Module) -> dict[str, Any]:
+    return {f"parameters_{key}": number for key, number in count_parameters(net).items()}
+
+
+def failure(error: BaseException, root: Path) -> tuple[str, str]:
+    """(status, reason) of an exception: class and message in one line, paths cut to their last part."""
+    text = " ".join(str(error).split())
+    memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
+        words in text for words in ("can't allocate memory", "not enough memory", "out of memory")
+    )
+    words = [_short_path(word, root) for word in f"{type(error).__name__}: {text}".split(" ")]
+    full_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+    reason = ("save_failed: " if full_disk else "") + " ".join(words)[:500]
+    return "oom" if memory else "failed", reason
+
+
+def _short_path(word: str, root: Path) -> str:
+    if "/" not in word:
+        return word
+    inside = word.replace(f"{root}/", "")
+    return inside if not inside.lstrip("'\"(").startswith("/") else inside.rsplit("/", 1)[-1]
+
+
+def log_traceback(log: Path) -> None:
+    """Tracebacks go to the log only: they hold paths and values that no record should."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "a", encoding="utf-8") as stream:
+        traceback.print_exc(file=stream)

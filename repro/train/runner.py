@@ -1,0 +1,236 @@
+"""The torch-free parent of a training child: hands it jobs, hears its progress, and outlives its death.
+
+Memory is watched from here and not from a thread of the child, since a single call that fills memory can hold
+the interpreter's lock until the kernel ends the process (docs/decisions/003-supervision.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any
+
+import psutil
+
+from repro.records.store import write_record
+from repro.spec.errors import MissingError, Problem, ReproError, StoppedError
+from repro.spec.paths import Root
+
+POLL_SECONDS = 0.05
+DEATHS_ALLOWED = 2  # deaths by a signal at one step, after which the run is a failed one
+
+Event = dict[str, Any]
+Listener = Callable[[Event], None]
+
+
+@dataclass
+class Child:
+    """One child process, and what is known of the job it is at."""
+
+    process: subprocess.Popen[bytes]
+    events: int
+    buffer: bytes = b""
+    job: dict[str, Any] | None = None
+    step: int = 0
+    begun: float = field(default_factory=time.monotonic)
+    over_memory: float | None = None
+    error: Event | None = None
+
+
+def run_jobs(batch: dict[str, Any], listen: Listener) -> Counter[str]:
+    """Runs all jobs of `batch`; returns how many ended with which status.
+
+    Raises StoppedError when it was told to stop, or where another process holds a run; MissingError where a
+    device or data are not there; RuntimeError if the child cannot even start.
+    """
+    queue = list(batch["jobs"])
+    outcome: Counter[str] = Counter()
+    deaths: Counter[tuple[str, int]] = Counter()
+    stopped: list[int] = []
+    forward = {s: signal.signal(s, lambda n, _f: stopped.append(n)) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    try:
+        while queue:
+            child = _start(batch | {"jobs": queue})
+            _follow(child, queue, outcome, stopped, listen)
+            _judge(child, batch, queue, outcome, deaths, stopped)
+    finally:
+        for number, handler in forward.items():
+            signal.signal(number, handler)
+    if outcome["busy"]:
+        raise StoppedError([Problem("run", None, "", f"{outcome['busy']} run(s) are being trained by another process")])
+    return outcome
+
+
+def _start(batch: dict[str, Any]) -> Child:
+    read_end, write_end = os.pipe()
+    log = Path(batch["log"])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    threads = str(batch["threads"])
+    limits = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "REPRO_EVENTS_FD": str(write_end)}
+    with open(log, "ab") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "repro.train.child"],
+            stdin=subprocess.PIPE,
+            stdout=stream,
+            stderr=stream,
+            pass_fds=[write_end],
+            env=_clean_environment() | limits,
+            cwd=batch["root"],
+        )
+    os.close(write_end)
+    os.set_blocking(read_end, False)
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(batch).encode())
+    process.stdin.close()
+    return Child(process, read_end)
+
+
+def _clean_environment() -> dict[str, str]:
+    """Without what an outer Slurm job left behind, and with this very package first on the path."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_NTASKS", "SLURM_PROCID"))}
+    package = str(Path(__file__).resolve().parents[2])
+    others = [part for part in kept.get("PYTHONPATH", "").split(os.pathsep) if part and part != package]
+    return kept | {"PYTHONPATH": os.pathsep.join([package, *others])}
+
+
+def _follow(
+    child: Child, queue: list[dict[str, Any]], outcome: Counter[str], stopped: list[int], listen: Listener
+) -> None:
+    """Reads events until the child has closed its end; passes signals on, and ends a child over its memory."""
+    told = False
+    with DefaultSelector() as selector:
+        selector.register(child.events, EVENT_READ)
+        while True:
+            ready = selector.select(POLL_SECONDS)
+            if stopped and not told:
+                child.process.send_signal(signal.SIGTERM)
+                told = True
+            _watch_memory(child)
+            _watch_wall(child)
+            if ready and not _read(child, queue, outcome, listen):
+                break
+    os.close(child.events)
+    child.process.wait()
+
+
+def _read(child: Child, queue: list[dict[str, Any]], outcome: Counter[str], listen: Listener) -> bool:
+    data = os.read(child.events, 1 << 16)
+    *lines, child.buffer = (child.buffer + data).split(b"\n")
+    for line in lines:
+        _note(child, json.loads(line), queue, outcome, listen)
+    return bool(data)
+
+
+def _note(
+    child: Child, event: Event, queue: list[dict[str, Any]], outcome: Counter[str], listen: Listener
+) -> None:
+    kind = event["event"]
+    if kind == "job":
+        child.job = next(job for job in queue if job["id"] == event["id"])
+        child.step, child.begun = 0, time.monotonic()
+    elif kind in ("start", "step"):
+        child.step = event["step"]
+    elif kind in ("done", "busy"):
+        queue[:] = [job for job in queue if job["id"] != event["id"]]
+        outcome[event.get("status", "busy")] += 1
+        child.job = None
+    elif kind == "error":
+        child.error = event
+    listen(event | {"job": child.job})
+
+
+def _watch_memory(child: Child) -> None:
+    if child.job is None or child.over_memory is not None or child.job["device"] != "cpu":
+        return
+    try:
+        resident = psutil.Process(child.process.pid).memory_info().rss / 1e9
+    except psutil.Error:
+        return
+    if resident > child.job["memory_gb"]:
+        child.over_memory = resident
+        child.process.kill()
+
+
+def _watch_wall(child: Child) -> None:
+    """A child that hangs inside a step is ended some time after its wall limit; the child itself ends at the limit."""
+    limit = child.job and child.job["wall_limit"]
+    if child.job and limit and time.monotonic() - child.begun > 1.5 * limit + 60:
+        child.process.kill()
+
+
+def _judge(
+    child: Child,
+    batch: dict[str, Any],
+    queue: list[dict[str, Any]],
+    outcome: Counter[str],
+    deaths: Counter[tuple[str, int]],
+    stopped: list[int],
+) -> None:
+    """After a child's end: go on, give up one run with a record, or give up all with an error."""
+    code, job = child.process.returncode, child.job
+    if code == 0 and not queue:
+        return
+    if child.error is not None:
+        raise _error(child.error)
+    if code == 75 or stopped:
+        raise StoppedError([Problem("run", None, "", "stopped before the end; the same command goes on")])
+    place = (job["id"], child.step) if job else ("", 0)
+    deaths[place] += 1
+    status = "oom" if child.over_memory is not None else "failed"
+    if status == "failed" and deaths[place] < DEATHS_ALLOWED:
+        return
+    if job is None:
+        raise RuntimeError(f"the training process ended with code {code} before its first run; see {batch['log']}")
+    reason = f"resident memory of {child.over_memory or 0:.2f} GB passed the planned {job['memory_gb']:.2f} GB"
+    if status == "failed":
+        reason = f"the process ended {DEATHS_ALLOWED} times with code {code} at step {child.step}"
+    _write_end(batch, job, child, status, reason)
+    queue[:] = [other for other in queue if other["id"] != job["id"]]
+    outcome[status] += 1
+
+
+def _error(event: Event) -> ReproError:
+    cls: type[ReproError] = {69: MissingError}.get(event["code"], ReproError)
+    error = cls([Problem("run", None, "", line) for line in event["text"].splitlines()])
+    error.exit_code = event["code"]
+    return error
+
+
+def _write_end(batch: dict[str, Any], job: dict[str, Any], child: Child, status: str, reason: str) -> None:
+    """The record of an end that the child did not live to write; of its metrics where the training is recorded."""
+    root, config = Root(Path(batch["root"])), job["base"]["config"]
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    seconds = time.monotonic() - child.begun
+    starts = Path(job["checkpoints"]) / "starts"
+    common = {
+        "status": status,
+        "status_detail": {"step": child.step, "reason": reason},
+        "time": {"wall": seconds, "train": 0.0, "eval": 0.0, "compile": 0.0, "wait": 0.0},
+        "created": created,
+    }
+    budget = {
+        "budget": {
+            "tokens_planned": config["steps"] * config["tokens_per_step"],
+            "tokens_seen": child.step * config["tokens_per_step"],
+            "steps": child.step,
+            "tokens_per_step": config["tokens_per_step"],
+        },
+        "attempts": max(1, len(starts.read_text().splitlines()) if starts.is_file() else 1),
+        "resumes": 0,
+    }
+    if batch["no_record"]:
+        return
+    if job["record"] is None:
+        write_record(root, job["base"] | common | budget)
+        return
+    for item in job["evals"]:
+        write_record(root, item["base"] | common | {"attempts": 1, "resumes": 0})

@@ -1,0 +1,88 @@
+"""Task objects: what is trained, on which batches, with which loss. One module trains them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from repro.data.order import step_blocks
+from repro.data.packed import TokenFile
+from repro.nn.gpt import GPT, GPTConfig, initialise
+from repro.nn.method_api import load_method
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Task(Protocol):
+    """What the module needs of a task."""
+
+    def build(self) -> nn.Module:
+        """The model with its initial weights."""
+        ...
+
+    def step_batches(self, step: int) -> list[Batch]:
+        """Micro-batches of one optimiser step: a pure function of (seed, step)."""
+        ...
+
+    def validation_batches(self, tokens: int) -> Iterator[Batch]:
+        """The fixed validation blocks, at most `tokens` tokens of them."""
+        ...
+
+    def loss_sums(self, model: nn.Module, batch: Batch) -> tuple[Tensor, int]:
+        """Sum of losses and their count."""
+        ...
+
+
+class LanguageModel:
+    """Next-token prediction on packed tokens."""
+
+    def __init__(self, config: dict[str, Any], folder: Path, micro_batch: int | None = None) -> None:
+        self.config = config
+        self.context = int(config["model"]["context"])
+        self.per_step = int(config["tokens_per_step"]) // self.context
+        self.micro_batch = min(micro_batch or self.per_step, self.per_step)
+        self.train = TokenFile.open(folder / "train.bin")
+        self.validation = TokenFile.open(folder / "val.bin")
+
+    def build(self) -> nn.Module:
+        """GPT with the run's method; draws keyed by (seed, parameter name)."""
+        method = self.config["method"]
+        model = GPT(GPTConfig(**self.config["model"]), load_method(method["name"], method["params"]))
+        initialise(model, self.config["seed"])
+        return model
+
+    def step_batches(self, step: int) -> list[Batch]:
+        """int64 tensors [micro_batch, context] of inputs and targets."""
+        blocks = step_blocks(self.config["seed"], step, self.per_step, self.train.blocks(self.context))
+        pieces = [blocks[start : start + self.micro_batch] for start in range(0, len(blocks), self.micro_batch)]
+        return [self._tensors(self.train, piece) for piece in pieces]
+
+    def validation_batches(self, tokens: int) -> Iterator[Batch]:
+        """Evenly spaced blocks of the validation file, each once, in file order, whatever the batch size."""
+        available = self.validation.blocks(self.context)
+        count = min(max(1, tokens // self.context), available)
+        blocks = np.arange(count) * available // count
+        for start in range(0, count, self.micro_batch):
+            yield self._tensors(self.validation, blocks[start : start + self.micro_batch])
+
+    def _tensors(self, file: TokenFile, blocks: Any) -> Batch:
+        inputs, targets = file.gather(blocks, self.context)
+        return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    def loss_sums(self, model: nn.Module, batch: Batch) -> tuple[Tensor, int]:
+        """Sum of the token losses (nats) and the number of target tokens."""
+        sums: tuple[Tensor, int] = model.loss_sums(*batch)  # type: ignore[operator]
+        return sums
+
+
+TASKS = {"lm": LanguageModel}
+
+
+def make_task(config: dict[str, Any], folder: Path, micro_batch: int | None = None) -> LanguageModel:
+    """The task object of a run's configuration."""
+    return TASKS[config["task"]](config, folder, micro_batch)

@@ -1,0 +1,80 @@
+"""`repro check-config`: any file of the suite, judged by what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from repro.records.index import MAX_RECORD_BYTES
+from repro.records.schema import record_problems
+from repro.spec.catalogue import Hardware, Models, Suite, Tiers
+from repro.spec.claims import check_claims, known_names
+from repro.spec.data import Sources
+from repro.spec.errors import BadDataError, ConfigError, Problem, ReproError, problem_error
+from repro.spec.load import Configuration, load_configuration, read_experiment, reference_problems, title_warnings
+from repro.spec.methods import read_method
+from repro.spec.paths import Root, find_root
+from repro.spec.reading import load, read_json
+from repro.verbs.output import say
+
+CATALOGUES = {"suite": Suite, "local": Suite, "tiers": Tiers, "models": Models, "data": Sources, "hardware": Hardware}
+
+
+def check(paths: list[Path]) -> None:
+    """Checks each path (folders: all files in them); raises one error that holds every problem."""
+    root = find_root()
+    configuration = load_configuration(root)
+    problems: list[Problem] = []
+    code = ConfigError
+    files = [file for path in paths for file in _expand(path)]
+    for path in files:
+        try:
+            check_file(path, root, configuration)
+        except ReproError as error:
+            problems += error.problems
+            code = code if isinstance(error, ConfigError) else BadDataError
+    if problems:
+        raise code(problems)
+    say(f"{len(files)} file(s) checked")
+
+
+def _expand(path: Path) -> list[Path]:
+    if path.is_dir() and not path.is_symlink():
+        return sorted(p for p in path.rglob("*") if p.suffix in (".yaml", ".yml", ".json", ".py") and p.name != "__init__.py")
+    return [path]
+
+
+def check_file(path: Path, root: Root, configuration: Configuration) -> None:
+    """Checks one file; the kind follows from suffix, folder and name."""
+    name = root.shown(path) if path.resolve().is_relative_to(root.path) else str(path)
+    if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
+        raise problem_error(ConfigError, name, "", "is a symbolic link that leads out of its folder")
+    if path.suffix == ".json":
+        problems = record_problems(read_json(path, MAX_RECORD_BYTES, name), name)
+        if problems:
+            raise BadDataError(problems)
+    elif path.suffix == ".py":
+        read_method(path)
+    elif path.suffix not in (".yaml", ".yml"):
+        raise problem_error(ConfigError, name, "", "is neither .yaml, .json nor a method's .py")
+    elif path.parent.name == "claims":
+        check_claims(path, name, known_names(configuration))
+    elif path.stem in CATALOGUES:
+        load(CATALOGUES[path.stem], path, name)
+    else:
+        _check_experiment(path, root, configuration)
+
+
+def _check_experiment(path: Path, root: Root, configuration: Configuration) -> None:
+    experiment, document = read_experiment(root, path)
+    for warning in title_warnings(experiment, document):
+        say(f"warning: {warning}")
+    changed = Configuration(
+        **{
+            **vars(configuration),
+            "experiments": configuration.experiments | {experiment.name: experiment},
+            "documents": configuration.documents | {experiment.name: document},
+        }
+    )
+    problems = reference_problems(changed, experiment.name)
+    if problems:
+        raise ConfigError(problems)

@@ -1,0 +1,170 @@
+"""`repro plan` and `repro show`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from repro.dag import is_missing, views, write_key
+from repro.dispatch import find_runs
+from repro.plan import Plan, Run, build_plan
+from repro.records.index import load_index
+from repro.spec.errors import ConfigError, problem_error, suggest
+from repro.spec.paths import find_root
+from repro.spec.reading import Document
+from repro.verbs.output import columns, emit, say
+
+
+def plan(
+    tier: str | None, experiments: list[str] | None, methods: list[str] | None, cost: bool, as_json: bool
+) -> None:
+    """Prints the planned runs; with `cost` also what they take in all."""
+    root = find_root()
+    whole = build_plan(root, tier, experiments, methods)
+    index = load_index(root)
+    index.refuse_problems()
+    rows = [(run, "missing" if is_missing(whole, run, index) else "recorded") for run in whole.runs.values()]
+    if as_json:
+        for run, state in rows:
+            emit(run_json(run, state))
+        return
+    if not cost:
+        columns([(run.id, state, run.chunk, run.alias) for run, state in rows], ("id", "state", "chunk", "alias"))
+    else:
+        price = [(r.id, s, *_price(r), r.alias) for r, s in rows]
+        columns(price, ("id", "state", "device", "minutes", "GPU hours", "memory GB", "alias"))
+    _summary(whole, [run for run, state in rows if state == "missing"])
+
+
+def _price(run: Run) -> tuple[str, str, str, str]:
+    cost = run.cost
+    device = f"{cost.devices} x {cost.device}"
+    return device, f"{cost.minutes:.1f}", f"{cost.gpu_hours:.1f}", f"{cost.memory_gb:.1f}"
+
+
+def _summary(whole: Plan, missing: list[Run]) -> None:
+    hours = sum(run.cost.gpu_hours for run in missing)
+    minutes = sum(run.cost.minutes for run in missing)
+    device = whole.configuration.suite.planning_device
+    say(
+        f"{len(whole.runs)} runs at tier {whole.tier}, {len(missing)} missing: about {minutes / 60:.1f} hours of one worker,"
+        f" {hours:.1f} GPU hours (estimate for {device})"
+    )
+
+
+def run_json(run: Run, state: str) -> dict[str, Any]:
+    """The contract's fields of one planned run."""
+    return {
+        "id": run.id,
+        "alias": run.alias,
+        "experiments": list(run.experiments),
+        "chunk": run.chunk,
+        "tracks": list(run.tracks),
+        "tier": run.tier,
+        "method": run.method,
+        "params": run.params,
+        "seed": run.seed,
+        "tokens": run.tokens,
+        "state": state,
+        "cost": run.cost.as_json(),
+    }
+
+
+def write_key_of(tier: str | None, view: str) -> None:
+    """Brings the key of one derived view up to date; a rule's job after its runs."""
+    root = find_root()
+    whole = build_plan(root, tier)
+    if view not in views(whole):
+        raise problem_error(ConfigError, "command line", "key", f"not known{suggest(view, views(whole))}")
+    path = write_key(whole, load_index(root), view)
+    path.touch()
+
+
+def show(name: str, tier: str | None, as_json: bool) -> None:
+    """Prints each resolved value of a run with the file and line it came from."""
+    root = find_root()
+    whole, runs = find_runs(root, [name], tier)
+    rows = [(run, key, value, place) for run in runs for key, value, place in origins(whole, run)]
+    if as_json:
+        for run in runs:
+            values = [{"key": k, "value": v, "from": p} for r, k, v, p in rows if r is run]
+            emit(run_json(run, "planned") | {"config": run.config, "values": values})
+        return
+    for run in runs:
+        say(f"{run.id}  {run.alias}")
+        columns([(key, value, place) for r, key, value, place in rows if r is run], ("key", "value", "from"))
+
+
+def origins(whole: Plan, run: Run) -> list[tuple[str, Any, str]]:
+    """(key, value, `file:line` or the rule that gave it) of each value that the id covers."""
+    documents = _documents(whole)
+    experiment = documents["experiment", run.experiments[0]]
+    tiers = documents["tiers", ""]
+    base = run.axes["model"]
+    size = whole.configuration.tiers[run.tier].lm.model.get(base, base)
+    found: list[tuple[str, Any, str]] = []
+    for key, value in _flat(run.config, ()):
+        head, rest = key[0], key[1:]
+        if head == "model":
+            place = _at(documents["models", ""], (size, *rest))
+        elif head == "method":
+            place = f"repro/methods/{run.method}.py" if rest[0] != "params" else _params_place(experiment, run, rest[-1])
+        elif head == "data" or key == ("validation", "tokens"):
+            place = _at(documents["data", ""], (run.data,))
+        elif head in ("rules", "kind"):
+            place = "repro/spec/rules.py"
+        elif head == "seed":
+            place = "the plan: seeds 1..n"
+        else:
+            place = _experiment_or_tier(experiment, tiers, run, key)
+        found.append((".".join(map(str, key)), value, place))
+    return found
+
+
+_TIER_KEYS = {
+    ("steps",): "tokens",
+    ("tokens_per_step",): "batch_tokens",
+    ("precision",): "precision",
+    ("threads",): "threads",
+    ("validation", "times"): "validations",
+    ("optimizer", "lr"): "lr_scale",
+}
+_EXPERIMENT_KEYS = {("steps",): ("tokens",), ("tokens_per_step",): ("batch_tokens",), ("validation", "times"): ("validations",)}
+
+
+def _experiment_or_tier(experiment: Document, tiers: Document, run: Run, key: tuple[Any, ...]) -> str:
+    own = _at(experiment, _EXPERIMENT_KEYS.get(key, key))
+    replaced = (run.tier, "lm", _TIER_KEYS.get(key, ""))
+    if replaced in tiers.places:
+        tier_place = _at(tiers, replaced)
+        return f"{own} scaled by {tier_place}" if replaced[-1] == "lr_scale" else tier_place
+    return own
+
+
+def _params_place(experiment: Document, run: Run, param: str) -> str:
+    for index, choice in enumerate(experiment.value.get("methods") or []):
+        if isinstance(choice, dict) and choice.get("name") == run.method and choice.get(param) == run.params[param]:
+            return _at(experiment, ("methods", index, param))
+    return f"repro/methods/{run.method}.py"
+
+
+def _at(document: Document, key: tuple[Any, ...]) -> str:
+    if key not in document.places:
+        return "default"
+    file, line = document.place(key)
+    return f"{file}:{line}"
+
+
+def _flat(value: Any, path: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], Any]]:
+    if isinstance(value, dict) and value:
+        return [item for key, inner in value.items() for item in _flat(inner, (*path, key))]
+    return [(path, value)]
+
+
+def _documents(whole: Plan) -> dict[tuple[str, str], Document]:
+    from repro.spec.reading import read_yaml
+
+    config = whole.configuration.root.config
+    documents = {("experiment", name): doc for name, doc in whole.configuration.documents.items()}
+    for name in ("tiers", "models", "data"):
+        documents[name, ""] = read_yaml(config / f"{name}.yaml", f"config/{name}.yaml")
+    return documents

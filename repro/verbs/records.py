@@ -1,0 +1,136 @@
+"""`repro records list|show|validate|import` and `repro diff`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from repro.records.index import MAX_RECORD_BYTES, load_index
+from repro.records.schema import record_problems
+from repro.records.store import place, record_path, write_once
+from repro.spec.errors import BadDataError, ConfigError, Problem, ReproError, problem_error, shown
+from repro.spec.paths import Root, find_root
+from repro.spec.reading import read_json
+from repro.verbs.output import columns, emit, say
+
+
+def _files(paths: list[Path], root: Root) -> Iterator[Path]:
+    """Record files named by `paths`, or all of this checkout."""
+    for path in paths or [folder for folder in (root.records, root.scratch_records) if folder.is_dir()]:
+        if path.is_dir():
+            yield from sorted(p for p in path.rglob("*.json") if not p.name.startswith("."))
+        else:
+            yield path
+
+
+def _read(path: Path, root: Root, problems: list[Problem]) -> dict[str, Any] | None:
+    """One record, checked; None and its problems otherwise."""
+    name = str(path) if not path.resolve().is_relative_to(root.path) else root.shown(path)
+    try:
+        if path.is_symlink():
+            raise problem_error(BadDataError, name, "", "is a symbolic link")
+        raw = read_json(path, MAX_RECORD_BYTES, name)
+    except ReproError as error:
+        problems += error.problems
+        return None
+    found = record_problems(raw, name)
+    problems += found
+    return None if found else raw
+
+
+def validate(paths: list[Path], as_json: bool) -> None:
+    """Checks every file; raises BadDataError with all problems of all files."""
+    root, problems = find_root(), list[Problem]()
+    count = 0
+    for path in _files(paths, root):
+        count += 1
+        _read(path, root, problems)
+    if as_json:
+        emit({"records": count, "problems": [str(problem) for problem in problems]})
+    if problems:
+        raise BadDataError(problems)
+    say(f"{count} records are what they say")
+
+
+def list_records(paths: list[Path], as_json: bool) -> None:
+    """One line for each record that can be trusted; the others are told on standard error and by exit 65."""
+    root, problems = find_root(), list[Problem]()
+    records = [(path, _read(path, root, problems)) for path in _files(paths, root)]
+    keys = ("id", "kind", "status", "tier", "alias", "origin", "created")
+    rows = [{**{key: raw[key] for key in keys}, "file": root.shown(path)} for path, raw in records if raw]
+    if as_json:
+        for row in rows:
+            emit(row)
+    else:
+        columns([[row[key] for key in keys[:5]] for row in rows], keys[:5])
+    if problems:
+        raise BadDataError(problems)
+
+
+def _find(name: str) -> dict[str, Any]:
+    """A record by file, id or alias."""
+    root, problems = find_root(), list[Problem]()
+    path = Path(name)
+    if name.endswith(".json"):
+        raw = _read(path, root, problems)
+        if raw is None:
+            raise BadDataError(problems)
+        return raw
+    index = load_index(root)
+    for attempts in [*index.records.values(), *index.community.values()]:
+        if attempts[-1].id == name or ("/" in name and attempts[-1].raw["alias"] == name):
+            return attempts[-1].raw
+    raise problem_error(ConfigError, "command line", "record", f"no record has the id or alias {shown(name)}")
+
+
+def show(name: str, as_json: bool) -> None:
+    """One record."""
+    raw = _find(name)
+    if as_json:
+        emit(raw)
+        return
+    columns([(key, value) for key, value in _flat(raw, "") if not key.startswith("curve.")], ("key", "value"))
+
+
+def _flat(value: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key in value:
+            yield from _flat(value[key], f"{prefix}.{key}" if prefix else key)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for number, item in enumerate(value):
+            yield from _flat(item, f"{prefix}.{number}")
+    else:
+        yield prefix, value
+
+
+def diff(first: str, second: str) -> None:
+    """Keys whose values differ, side by side; curves are left out."""
+    sides = [dict(_flat(_find(name), "")) for name in (first, second)]
+    keys = [key for key in dict.fromkeys([*sides[0], *sides[1]]) if not key.startswith("curve.")]
+    rows = [(key, *(side.get(key, "-") for side in sides)) for key in keys if sides[0].get(key) != sides[1].get(key)]
+    columns(rows, ("key", first, second))
+
+
+def import_records(folder: Path) -> None:
+    """Copies the records of `folder`; nothing is copied if one of them is not what it says, or rewrites one here."""
+    root, problems = find_root(), list[Problem]()
+    if not folder.is_dir():
+        raise problem_error(ConfigError, "command line", "folder", f"{shown(str(folder))} is no folder")
+    new: list[tuple[Path, Path]] = []
+    for path in _files([folder], root):
+        raw = _read(path, root, problems)
+        if raw is None:
+            continue
+        parts = path.name.split(".")
+        attempt = int(parts[1]) if len(parts) == 3 and parts[1].isdigit() else 0
+        target = record_path(place(root, raw["tier"]), raw["id"], attempt)
+        if not target.exists():
+            new.append((path, target))
+        elif target.read_bytes() != path.read_bytes():
+            problems.append(Problem(str(path), None, "id", f"another record of {raw['id']} is here already"))
+    if problems:
+        raise BadDataError(problems)
+    for path, target in new:
+        write_once(target, path.read_text("utf-8"))
+    say(f"{len(new)} new records")

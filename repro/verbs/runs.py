@@ -1,0 +1,93 @@
+"""`repro run`: a torch-free parent that finds out what is missing, and starts a training child only for that."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from repro.dispatch import Options, find_runs, make_batch, todo, write_stamp
+from repro.plan import Run
+from repro.records.index import load_index
+from repro.spec.errors import BadDataError, ConfigError, problem_error
+from repro.spec.paths import find_root
+from repro.train.runner import Event, run_jobs
+from repro.verbs.output import say
+
+
+def run(
+    ids: list[str], tier: str | None, deadline: float | None, steps: int | None, no_record: bool, stamp: Path | None
+) -> None:
+    """Trains and measures what is missing of `ids`; then writes the stamp, if one was asked for."""
+    if (steps is not None) != no_record:
+        raise problem_error(ConfigError, "command line", "--steps", "goes with --no-record, and --no-record with it")
+    root = find_root()
+    plan, runs = find_runs(root, ids, tier)
+    index = load_index(root)
+    index.refuse_problems()
+    options = Options(deadline, steps, no_record)
+    missing = runs if no_record else todo(plan, runs, index)
+    for group in _by_threads(missing):
+        batch = make_batch(root, plan, group, index, options)
+        run_jobs(batch, Progress(len(group)))
+    if stamp is not None:
+        _check_whole(plan, runs)
+        write_stamp(stamp, runs)
+
+
+def _by_threads(runs: list[Run]) -> list[list[Run]]:
+    """The number of threads is fixed for a process, and decides bits."""
+    groups: dict[int, list[Run]] = {}
+    for item in runs:
+        groups.setdefault(item.config["threads"], []).append(item)
+    return list(groups.values())
+
+
+def _check_whole(plan: Any, runs: list[Run]) -> None:
+    """A stamp is a promise that every run has its records."""
+    left = todo(plan, runs, load_index(plan.configuration.root))
+    if left:
+        raise problem_error(BadDataError, "records", left[0].id, f"{len(left)} run(s) ended without a record")
+
+
+class Progress:
+    """One live line on a terminal: run, step, rate, time left; elsewhere only what went wrong."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+        self.live = sys.stderr.isatty()
+        self.started, self.first, self.last_shown = time.monotonic(), 0, 0.0
+        self.steps = 0
+
+    def __call__(self, event: Event) -> None:
+        """Takes one event of the child."""
+        kind, job = event["event"], event.get("job")
+        alias = job["alias"] if job else ""
+        if kind == "start":
+            self.started, self.first, self.steps = time.monotonic(), event["step"], event["steps"]
+            if event["step"]:
+                self._line(f"{alias}: resumed at step {event['step']} of {event['steps']}")
+        elif kind == "step" and self.live:
+            self._show(alias, event["step"])
+        elif kind == "warning":
+            self._line(event["text"])
+        elif kind == "busy":
+            self._line(f"{event['id']}: another process is training this run")
+        elif kind == "done":
+            self.done += 1
+            if event["status"] != "complete" or self.live:
+                self._line(f"{event['id']}: {event['status']} ({self.done} of {self.total})")
+
+    def _line(self, text: str) -> None:
+        say(f"\r\x1b[K{text}" if self.live else text)
+
+    def _show(self, alias: str, step: int) -> None:
+        now = time.monotonic()
+        if now - self.last_shown < 0.2:
+            return
+        self.last_shown = now
+        rate = (step - self.first) / max(1e-9, now - self.started)
+        left = (self.steps - step) / rate if rate else 0.0
+        text = f"[{self.done + 1}/{self.total}] {alias} step {step}/{self.steps} {rate:.1f} steps/s, {left:.0f} s left"
+        print(f"\r\x1b[K{text[:150]}", end="", file=sys.stderr, flush=True)
