@@ -19,14 +19,18 @@ from repro.spec.errors import ReproError
 if unknown := set(config) - {"tier"}:
     raise WorkflowError(f"--config: unknown key {sorted(unknown)}; known: tier")
 try:
-    DAG = read_dag(config.get("tier"), main=workflow.is_main_process)
+    SUITE = read_dag(config.get("tier"), main=workflow.is_main_process)
 except ReproError as error:
     raise WorkflowError(f"refused before any job:\n{error}") from None
 
-TIER = DAG.plan.tier
+TIER = SUITE.plan.tier
 TABLES = f"results/tables/{TIER}"
 SITE = f"results/site/{TIER}/index.html"
-VIEWS = [*(f"{TABLES}/paper_{paper}.csv" for paper in PAPERS), f"{TABLES}/leaderboard_lm.csv", SITE]
+VIEWS = [
+    *(f"{TABLES}/paper_{paper}.csv" for paper in PAPERS),
+    f"{TABLES}/leaderboard_lm.csv",
+    SITE,
+]
 
 
 wildcard_constraints:
@@ -38,7 +42,7 @@ wildcard_constraints:
 rule all:
     default_target: True
     input:
-        DAG.stamps(),
+        SUITE.stamps(),
         VIEWS,
 
 

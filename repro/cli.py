@@ -25,7 +25,9 @@ app.add_typer(records_app, name="records")
 app.add_typer(method_app, name="method")
 app.add_typer(data_app, name="data")
 
-TierOption = Annotated[str | None, typer.Option("--tier", help="smoke, desk, proxy or paper; default: config/suite.yaml")]
+TierOption = Annotated[
+    str | None, typer.Option("--tier", help="smoke, desk, proxy or paper; default: config/suite.yaml")
+]
 StrictFlag = Annotated[bool, typer.Option("--strict", help="exit 1 if a planned run has no result")]
 
 
@@ -45,7 +47,9 @@ def plan(
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(metavar="ID|ALIAS")], tier: TierOption = None, json: JsonFlag = False) -> None:
+def show(
+    name: Annotated[str, typer.Argument(metavar="ID|ALIAS")], tier: TierOption = None, json: JsonFlag = False
+) -> None:
     """Resolved configuration of a run, and the file and line that each value came from."""
     from repro.verbs import plans
 
@@ -64,7 +68,9 @@ def check_config(paths: list[Path]) -> None:
 def run(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="runs, chunks or aliases")],
     tier: TierOption = None,
-    deadline: Annotated[float | None, typer.Option(help="seconds after which to save and stop (exit 75)", min=1)] = None,
+    deadline: Annotated[
+        float | None, typer.Option(help="seconds after which to save and stop (exit 75)", min=1)
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="a short try-out; needs --no-record", min=1)] = None,
     no_record: Annotated[bool, typer.Option("--no-record", help="leave no record and no weights")] = False,
     stamp: Annotated[Path | None, typer.Option(hidden=True)] = None,
@@ -85,7 +91,9 @@ def diff(first: str, second: str) -> None:
 
 @app.command()
 def claims(
-    paper: Annotated[str | None, typer.Option(help="a, b, c or d")] = None, tier: TierOption = None, json: JsonFlag = False
+    paper: Annotated[str | None, typer.Option(help="a, b, c or d")] = None,
+    tier: TierOption = None,
+    json: JsonFlag = False,
 ) -> None:
     """A verdict for each claim of the papers, with its reason and its denominators."""
     from repro.verbs import views
@@ -122,7 +130,9 @@ def site(tier: TierOption = None) -> None:
 
 
 @app.command()
-def report(tier: TierOption = None, verdicts: Annotated[bool, typer.Option(help="print the verdict table")] = False) -> None:
+def report(
+    tier: TierOption = None, verdicts: Annotated[bool, typer.Option(help="print the verdict table")] = False
+) -> None:
     """Tables, leaderboard and page of whatever is recorded now."""
     from repro.verbs import views
 

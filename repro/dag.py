@@ -127,6 +127,12 @@ class Dag:
             "threads": max(run.task.threads for run in runs),
         }
 
+    def site_words(self) -> dict[str, str]:
+        """Account, partition and QOS of the user's cluster, checked by the schema; only those that are set."""
+        site = self.plan.configuration.suite.slurm
+        words = {"slurm_account": site.account, "slurm_partition": site.partition, "qos": site.qos}
+        return {key: word for key, word in words.items() if word is not None}
+
 
 def read_dag(tier: str | None, main: bool) -> Dag:
     """Plan, records and stamps of this checkout; only the main process changes files.

@@ -44,13 +44,16 @@ def find_runs(root: Root, names: Iterable[str], tier: str | None) -> tuple[Plan,
         plan = build_plan(root, candidate, configuration=configuration)
         chunks, aliases = plan.chunks(), {run.alias: run for run in plan.runs.values()}
         found = {
-            name: chunks.get(name) or [run for run in (plan.runs.get(name), aliases.get(name)) if run] for name in wanted
+            name: chunks.get(name) or [run for run in (plan.runs.get(name), aliases.get(name)) if run]
+            for name in wanted
         }
         if all(found.values()):
             return plan, list({run.id: run for runs in found.values() for run in runs}.values())
         if any(found.values()) or candidate == tiers[-1]:
             message = "is no id, chunk or alias of a planned run; `repro plan` lists them"
-            raise ConfigError([Problem("command line", None, shown(n), message) for n, runs in found.items() if not runs])
+            raise ConfigError(
+                [Problem("command line", None, shown(n), message) for n, runs in found.items() if not runs]
+            )
     raise AssertionError("a configuration has at least one tier")
 
 

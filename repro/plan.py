@@ -144,9 +144,7 @@ def _refuse_unfit(config: dict[str, Any], vocab: int, label: str, experiment: Ex
         raise problem_error(ConfigError, where, f"{label} at tier {tier}", message)
 
 
-def _refuse_equal(
-    cells: dict[str, str], label: str, config: dict[str, Any], experiment: Experiment, tier: str
-) -> None:
+def _refuse_equal(cells: dict[str, str], label: str, config: dict[str, Any], experiment: Experiment, tier: str) -> None:
     """A tier that maps two sizes to one would count one run as two."""
     identity = canonical(config)
     if identity in cells:

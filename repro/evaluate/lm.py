@@ -76,7 +76,9 @@ PROTOCOLS: dict[str, Callable[[BlockLosses], float]] = {
 }
 
 
-def evaluate(names: list[str], task: LanguageModel, net: nn.Module, tokens: int, device: torch.device) -> dict[str, Any]:
+def evaluate(
+    names: list[str], task: LanguageModel, net: nn.Module, tokens: int, device: torch.device
+) -> dict[str, Any]:
     """{name: (value, n)} for each protocol, from one pass over the validation blocks; n = target tokens."""
     losses = block_losses(task, net, tokens, device)
     return {name: (PROTOCOLS[name](losses), losses.tokens) for name in names}

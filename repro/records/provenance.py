@@ -20,7 +20,7 @@ PACKAGES = (
 
 def _git(root: Root, *words: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(root.path), *words], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(["git", "-C", str(root.path), *words], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

@@ -168,7 +168,11 @@ class RecordModel(Strict):
             raise ValueError("id does not follow from full_sha256")
         if self.kind == "train":
             method = self.config.get("method", {})
-            if (self.method, self.seed, self.params) != (method.get("name"), self.config.get("seed"), method.get("params")):
+            if (self.method, self.seed, self.params) != (
+                method.get("name"),
+                self.config.get("seed"),
+                method.get("params"),
+            ):
                 raise ValueError("method, params or seed differ from config")
         return self
 
@@ -243,7 +247,9 @@ def record_problems(raw: Any, file: str) -> list[Problem]:
         ]
     try:
         if sealed(raw)["sha256"] != raw.get("sha256"):
-            problems.append(Problem(file, None, "sha256", "does not match the record: it was changed after it was written"))
+            problems.append(
+                Problem(file, None, "sha256", "does not match the record: it was changed after it was written")
+            )
     except (ValueError, RecursionError):
         problems.append(Problem(file, None, "", "holds a number that is not JSON"))
     return problems

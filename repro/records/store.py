@@ -24,7 +24,7 @@ def record_path(folder: Path, identity: str, attempt: int = 0) -> Path:
 
 def attempts_of(folder: Path, identity: str) -> list[Path]:
     """Record files of one id, oldest first."""
-    paths = []
+    paths: list[Path] = []
     while (path := record_path(folder, identity, len(paths))).exists():
         paths.append(path)
     return paths

@@ -72,7 +72,7 @@ def folder_files(root: Root, source: DataSource) -> list[Path]:
     folder = (root.path / str(source.path)).resolve()
     if not folder.is_dir():
         raise problem_error(MissingError, str(source.path), "path", "no such folder; put the text files there")
-    found = sorted(p for p in folder.rglob("*") if p.name.endswith(TEXT_SUFFIXES))
+    found = sorted(p for p in folder.rglob("*") if p.name.endswith(TEXT_SUFFIXES) and p.is_file())
     leading_out = [p for p in found if not p.resolve().is_relative_to(folder)]
     if leading_out:
         message = "is a link that leads out of the folder"
@@ -99,20 +99,30 @@ def _folder_hashes(root: Root, source: DataSource) -> dict[str, str]:
             cache[key], changed = [*stamp, sha256_file(path)], True
         hashes[path.relative_to(folder).as_posix()] = str(cache[key][2])
     if changed:
-        cache_file.parent.mkdir(parents=True, exist_ok=True)
-        partial = cache_file.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(cache), "utf-8")
-        partial.replace(cache_file)
+        _keep_cache(cache_file, cache)
     return hashes
+
+
+def _keep_cache(path: Path, cache: dict[str, list[object]]) -> None:
+    """A cache that cannot be written costs time, not the plan."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(cache), "utf-8")
+        partial.replace(path)
+    except OSError:
+        return
 
 
 def digest(source: DataSource, root: Root) -> str:
     """sha256 that names the prepared data; raises MissingError where a local folder is not there."""
-    origin: dict[str, object] = {
-        "wheel_wikipedia": lambda: {"sha256": source.sha256},
-        "folder": lambda: {"files": _folder_hashes(root, source)},
-        "fetched": lambda: {"pinned": source.pinned},
-    }[source.kind]()
+    origin: dict[str, object]
+    if source.kind == "folder":
+        origin = {"files": _folder_hashes(root, source)}
+    elif source.kind == "fetched":
+        origin = {"pinned": source.pinned}
+    else:
+        origin = {"sha256": source.sha256}
     return sha256_json(
         {
             "kind": source.kind,

@@ -63,9 +63,7 @@ class StoppedError(ReproError):
     exit_code = 75
 
 
-def problem_error(
-    cls: type[ReproError], file: str, key: str, message: str, line: int | None = None
-) -> ReproError:
+def problem_error(cls: type[ReproError], file: str, key: str, message: str, line: int | None = None) -> ReproError:
     """An error of class `cls` that holds one problem."""
     return cls([Problem(file, line, key, message)])
 

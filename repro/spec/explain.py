@@ -27,7 +27,9 @@ def _keys(loc: tuple[int | str, ...]) -> Path_:
     return tuple(part for part in loc if isinstance(part, int) or not _NOT_A_KEY.fullmatch(part))
 
 
-_NOT_A_KEY = re.compile(r"(function|constrained|list|tuple|dict|literal|nullable)[-\[].*|\[key\]|str|int|float|bool|none")
+_NOT_A_KEY = re.compile(
+    r"(function|constrained|list|tuple|dict|literal|nullable)[-\[].*|\[key\]|str|int|float|bool|none"
+)
 
 
 def _message(model: type[BaseModel], item: Any, path: Path_) -> str:

@@ -38,9 +38,7 @@ def chosen_methods(configuration: Configuration, experiment: Experiment) -> list
     return [resolve(choice.name, choice.params, configuration.methods) for choice in choices]
 
 
-def cell_config(
-    configuration: Configuration, task: TierTask, experiment: Experiment, choice: Choice
-) -> dict[str, Any]:
+def cell_config(configuration: Configuration, task: TierTask, experiment: Experiment, choice: Choice) -> dict[str, Any]:
     """All that determines the numbers of one cell but the seed; with it, exactly what the id covers.
 
     Not in it, since they change no number: experiment, alias, tier, claims, metrics, number of seeds, devices.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,12 +57,10 @@ def load_configuration(root: Root) -> Configuration:
     take = collect.take
     suite_files = [path for path in (root.config / "suite.yaml", root.config / "local.yaml") if path.is_file()]
     suite = take(lambda: load_merged(Suite, suite_files, [root.shown(path) for path in suite_files])[0])
-    files: dict[str, Any] = {
-        name: take(lambda name=name, model=model: load(model, root.config / f"{name}.yaml", f"config/{name}.yaml").root)
-        for name, model in (("tiers", Tiers), ("models", Models), ("data", Sources), ("hardware", Hardware))
-    }
+    kinds: dict[str, Any] = {"tiers": Tiers, "models": Models, "data": Sources, "hardware": Hardware}
+    files: dict[str, Any] = {name: take(partial(_catalogue, root, name, kind)) for name, kind in kinds.items()}
     methods = take(registry) or {}
-    pairs = [take(lambda path=path: read_experiment(root, path)) for path in experiment_files(root)]
+    pairs = [take(partial(read_experiment, root, path)) for path in experiment_files(root)]
     documents = {experiment.name: document for pair in pairs if pair for experiment, document in [pair]}
     experiments = {experiment.name: experiment for pair in pairs if pair for experiment, _ in [pair]}
     if collect.problems or suite is None:
@@ -74,6 +73,10 @@ def load_configuration(root: Root) -> Configuration:
     if problems:
         raise ConfigError(problems)
     return configuration
+
+
+def _catalogue(root: Root, name: str, kind: Any) -> Any:
+    return load(kind, root.config / f"{name}.yaml", f"config/{name}.yaml").root
 
 
 def experiment_files(root: Root) -> list[Path]:
@@ -119,7 +122,7 @@ def _catalogue_problems(configuration: Configuration) -> list[Problem]:
     problems = []
     for label, tier in configuration.tiers.items():
         task = tier.lm
-        wanted = [("model", name, configuration.models) for pair in task.model.items() for name in pair]
+        wanted: list[tuple[str, str, Any]] = [("model", name, configuration.models) for pair in task.model.items() for name in pair]
         wanted += [("data", task.data, configuration.sources)] if task.data else []
         problems += [
             Problem("config/tiers.yaml", None, f"{label}.lm.{key}", f"{value} is not known{suggest(value, known)}")

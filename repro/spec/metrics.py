@@ -23,7 +23,9 @@ class Metric:
 
 
 _ALL = (
-    Metric("val_loss", "nats/token", "lower", "sum of token losses over their count, float64, over fixed validation blocks"),
+    Metric(
+        "val_loss", "nats/token", "lower", "sum of token losses over their count, float64, over fixed validation blocks"
+    ),
     Metric("ppl_exp_mean", "1", "lower", "exp of val_loss"),
     Metric("ppl_seq_mean", "1", "lower", "mean over blocks of exp(mean token loss of the block)"),
 )

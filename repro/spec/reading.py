@@ -76,9 +76,13 @@ def read_text(path: Path, limit: int, cls: type[ReproError] = ConfigError) -> st
         raise problem_error(cls, str(path), "", f"not UTF-8 text at byte {error.start}") from None
 
 
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
+
+
 def _refuse_tricks(event: Any) -> None:
     """No aliases (they can grow without end), no tags (they can run code)."""
-    line = event.start_mark.line + 1
+    line = _line(event)
     if isinstance(event, yaml.AliasEvent) or event.anchor:
         raise _Refused(line, "anchors and aliases are not allowed")
     if event.tag and not (isinstance(event, yaml.ScalarEvent) and event.tag == "!"):
@@ -102,16 +106,16 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise _Refused(event.start_mark.line + 1, "one document a file is allowed")
+                    raise _Refused(_line(event), "one document a file is allowed")
                 value = self.node(next(self.events), (), 0)
         return value
 
     def refuse(self, event: Any, path: Path_, message: str) -> None:
         key = ".".join(str(part) for part in path)
-        self.problems.append(Problem(self.file, event.start_mark.line + 1, shown(key), message))
+        self.problems.append(Problem(self.file, _line(event), shown(key), message))
 
     def node(self, event: Any, path: Path_, depth: int) -> Any:
-        line = event.start_mark.line + 1
+        line = _line(event)
         self.places.setdefault(path, (self.file, line))
         if depth > MAX_DEPTH:
             raise _Refused(line, f"nested deeper than {MAX_DEPTH} levels")
@@ -132,12 +136,12 @@ class _Builder:
         items: dict[Any, Any] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise _Refused(event.start_mark.line + 1, "a key must be a plain word")
+                raise _Refused(_line(event), "a key must be a plain word")
             _refuse_tricks(event)
             key = event.value
             if key in items:
                 self.refuse(event, (*path, key), "stands twice")
-            self.places[(*path, key)] = (self.file, event.start_mark.line + 1)
+            self.places[(*path, key)] = (self.file, _line(event))
             items[key] = self.node(next(self.events), (*path, key), depth + 1)
         return items
 
@@ -183,9 +187,9 @@ def read_yaml(path: Path, file: str | None = None) -> Document:
 def _depth(text: str) -> int:
     """Deepest bracket nesting of a JSON text, brackets inside strings left out."""
     deepest = level = 0
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', text, re.DOTALL):
-        token = match.group()
-        level += (token in "[{") - (token in "]}")
+    for match in re.finditer(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[{]|[\]}]', text, re.DOTALL):
+        sign = match.group()
+        level += (sign in "[{") - (sign in "]}")
         deepest = max(deepest, level)
     return deepest
 

@@ -34,7 +34,8 @@ class Curve(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Training, *_: Any) -> None:  # type: ignore[override]
         """Keeps the step's loss; looks at it at once on a CPU, every few steps elsewhere."""
-        assert module.last_loss is not None and module.last_norm is not None
+        assert module.last_loss is not None
+        assert module.last_norm is not None
         self.pending.append(torch.stack([module.last_loss.float(), module.last_norm.float()]))
         step = self.state.step
         if module.device.type == "cpu" or len(self.pending) >= SYNC_ON_GPU or step in self.point_at:

@@ -11,7 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from torch import nn
 
 from repro.spec.errors import MissingError, problem_error
@@ -92,9 +92,7 @@ def train(
     return Finished(state, module.net, task, module.device)
 
 
-def _fit(
-    module: Training, found: dict[str, Any] | None, job: dict[str, Any], limits: Limits, report: Report
-) -> None:
+def _fit(module: Training, found: dict[str, Any] | None, job: dict[str, Any], limits: Limits, report: Report) -> None:
     state, config, folder = module.state, module.config, Path(job["checkpoints"])
 
     def save(current: Training) -> None:

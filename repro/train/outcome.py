@@ -84,7 +84,9 @@ def speed_fields(state: TrainState, config: dict[str, Any], job: dict[str, Any])
     }
 
 
-def end_fields(done: Finished, config: dict[str, Any], job: dict[str, Any], started: int, resumed: int) -> dict[str, Any]:
+def end_fields(
+    done: Finished, config: dict[str, Any], job: dict[str, Any], started: int, resumed: int
+) -> dict[str, Any]:
     """Everything the worker adds to the record of a run that reached an end of its own."""
     state = done.state
     fields = progress_fields(state, config, started, resumed)

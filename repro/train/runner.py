@@ -56,7 +56,9 @@ def run_jobs(batch: dict[str, Any], listen: Listener) -> Counter[str]:
     outcome: Counter[str] = Counter()
     deaths: Counter[tuple[str, int]] = Counter()
     stopped: list[int] = []
-    forward = {s: signal.signal(s, lambda n, _f: stopped.append(n)) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    forward = {
+        s: signal.signal(s, lambda n, _f: stopped.append(n)) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    }
     try:
         while queue:
             child = _start(batch | {"jobs": queue})
@@ -130,9 +132,7 @@ def _read(child: Child, queue: list[dict[str, Any]], outcome: Counter[str], list
     return bool(data)
 
 
-def _note(
-    child: Child, event: Event, queue: list[dict[str, Any]], outcome: Counter[str], listen: Listener
-) -> None:
+def _note(child: Child, event: Event, queue: list[dict[str, Any]], outcome: Counter[str], listen: Listener) -> None:
     kind = event["event"]
     if kind == "job":
         child.job = next(job for job in queue if job["id"] == event["id"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from repro.records.index import MAX_RECORD_BYTES
 from repro.records.schema import record_problems
@@ -16,7 +17,7 @@ from repro.spec.paths import Root, find_root
 from repro.spec.reading import load, read_json
 from repro.verbs.output import say
 
-CATALOGUES = {"suite": Suite, "local": Suite, "tiers": Tiers, "models": Models, "data": Sources, "hardware": Hardware}
+CATALOGUES: dict[str, Any] = {"suite": Suite, "local": Suite, "tiers": Tiers, "models": Models, "data": Sources, "hardware": Hardware}
 
 
 def check(paths: list[Path]) -> None:
@@ -24,7 +25,7 @@ def check(paths: list[Path]) -> None:
     root = find_root()
     configuration = load_configuration(root)
     problems: list[Problem] = []
-    code = ConfigError
+    code: type[ReproError] = ConfigError
     files = [file for path in paths for file in _expand(path)]
     for path in files:
         try:
@@ -39,7 +40,9 @@ def check(paths: list[Path]) -> None:
 
 def _expand(path: Path) -> list[Path]:
     if path.is_dir() and not path.is_symlink():
-        return sorted(p for p in path.rglob("*") if p.suffix in (".yaml", ".yml", ".json", ".py") and p.name != "__init__.py")
+        return sorted(
+            p for p in path.rglob("*") if p.suffix in (".yaml", ".yml", ".json", ".py") and p.name != "__init__.py"
+        )
     return [path]
 
 

@@ -29,7 +29,9 @@ def list_sources(as_json: bool) -> None:
     for name, source in load_configuration(root).sources.items():
         try:
             sha256 = digest(source, root)
-            state = "prepared" if (root.scratch / "data" / short(sha256) / "manifest.json").is_file() else "not prepared"
+            state = (
+                "prepared" if (root.scratch / "data" / short(sha256) / "manifest.json").is_file() else "not prepared"
+            )
         except ReproError as error:
             sha256, state = "", error.problems[0].message
         rows.append({"name": name, "state": state, "digest": sha256, "title": source.title, "licence": source.licence})

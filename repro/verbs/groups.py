@@ -96,7 +96,7 @@ def data_verify(name: str) -> None:
 
 
 @data_app.command("leakage", hidden=True)
-def data_leakage(name: str, out: Path) -> None:
+def data_leakage(name: str, out: Annotated[Path, typer.Option()]) -> None:
     """Looks for validation documents in the training split; writes the result, refuses an overlap."""
     from repro.verbs import data
 

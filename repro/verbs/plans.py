@@ -14,9 +14,7 @@ from repro.spec.reading import Document
 from repro.verbs.output import columns, emit, say
 
 
-def plan(
-    tier: str | None, experiments: list[str] | None, methods: list[str] | None, cost: bool, as_json: bool
-) -> None:
+def plan(tier: str | None, experiments: list[str] | None, methods: list[str] | None, cost: bool, as_json: bool) -> None:
     """Prints the planned runs; with `cost` also what they take in all."""
     root = find_root()
     whole = build_plan(root, tier, experiments, methods)
@@ -107,7 +105,9 @@ def origins(whole: Plan, run: Run) -> list[tuple[str, Any, str]]:
         if head == "model":
             place = _at(documents["models", ""], (size, *rest))
         elif head == "method":
-            place = f"repro/methods/{run.method}.py" if rest[0] != "params" else _params_place(experiment, run, rest[-1])
+            place = (
+                f"repro/methods/{run.method}.py" if rest[0] != "params" else _params_place(experiment, run, rest[-1])
+            )
         elif head == "data" or key == ("validation", "tokens"):
             place = _at(documents["data", ""], (run.data,))
         elif head in ("rules", "kind"):
@@ -128,7 +128,11 @@ _TIER_KEYS = {
     ("validation", "times"): "validations",
     ("optimizer", "lr"): "lr_scale",
 }
-_EXPERIMENT_KEYS = {("steps",): ("tokens",), ("tokens_per_step",): ("batch_tokens",), ("validation", "times"): ("validations",)}
+_EXPERIMENT_KEYS = {
+    ("steps",): ("tokens",),
+    ("tokens_per_step",): ("batch_tokens",),
+    ("validation", "times"): ("validations",),
+}
 
 
 def _experiment_or_tier(experiment: Document, tiers: Document, run: Run, key: tuple[Any, ...]) -> str:

@@ -3,17 +3,17 @@
 
 rule data:
     input:
-        [f"scratch/data/{digest}/leakage.json" for digest in DAG.data],
+        [f"scratch/data/{digest}/leakage.json" for digest in SUITE.data],
 
 
 rule prepare:
     output:
         "scratch/data/{digest}/manifest.json",
-    params:
-        name=lambda wildcards: DAG.data[wildcards.digest],
     resources:
         mem_mb=2000,
         runtime="60m",
+    params:
+        name=lambda wildcards: SUITE.data[wildcards.digest],
     shell:
         "python -m repro data prepare {params.name:q}"
 
@@ -24,10 +24,10 @@ rule leakage:
         ancient("scratch/data/{digest}/manifest.json"),
     output:
         "scratch/data/{digest}/leakage.json",
-    params:
-        name=lambda wildcards: DAG.data[wildcards.digest],
     resources:
         mem_mb=2000,
         runtime="60m",
+    params:
+        name=lambda wildcards: SUITE.data[wildcards.digest],
     shell:
         "python -m repro data leakage {params.name:q} --out {output:q}"

@@ -3,20 +3,21 @@
 
 rule runs:
     input:
-        DAG.stamps(),
+        SUITE.stamps(),
 
 
 rule run:
     input:
-        lambda wildcards: ancient(DAG.leakage_of(wildcards.chunk)),
+        lambda wildcards: ancient(SUITE.leakage_of(wildcards.chunk)),
     output:
         "scratch/done/{chunk}.json",
+    threads: lambda wildcards: SUITE.resources(wildcards.chunk)["threads"]
+    resources:
+        **SUITE.site_words(),
+        mem_mb=lambda wildcards: SUITE.resources(wildcards.chunk)["mem_mb"],
+        runtime=lambda wildcards: f"{SUITE.resources(wildcards.chunk)['minutes']}m",
+        gpu=lambda wildcards: SUITE.resources(wildcards.chunk)["gpu"],
     params:
         tier=TIER,
-    threads: lambda wildcards: DAG.resources(wildcards.chunk)["threads"]
-    resources:
-        mem_mb=lambda wildcards: DAG.resources(wildcards.chunk)["mem_mb"],
-        runtime=lambda wildcards: f"{DAG.resources(wildcards.chunk)['minutes']}m",
-        gpu=lambda wildcards: DAG.resources(wildcards.chunk)["gpu"],
     shell:
         "python -m repro run {wildcards.chunk:q} --tier {params.tier:q} --stamp {output:q}"

@@ -13,5 +13,5 @@ rule page:
 
 rule site:
     input:
-        DAG.stamps(),
+        SUITE.stamps(),
         SITE,

@@ -1,13 +1,13 @@
 # Derived views. Each depends on its key file only, whose content changes exactly if the view could look different.
 
-PENDING = [view for view in DAG.views if DAG.stamps(view)]
+PENDING = [view for view in SUITE.views if SUITE.stamps(view)]
 
 if PENDING:
 
     # While runs are missing a key is made after them; else reading the plan has already brought it up to date.
     rule key:
         input:
-            lambda wildcards: DAG.stamps(wildcards.view),
+            lambda wildcards: SUITE.stamps(wildcards.view),
         output:
             f"scratch/plan/{TIER}/{{view}}.key",
         wildcard_constraints:
@@ -40,41 +40,41 @@ rule leaderboard_lm:
 
 rule tables:
     input:
-        DAG.stamps(),
+        SUITE.stamps(),
         expand("{tables}/paper_{paper}.csv", tables=TABLES, paper=PAPERS),
 
 
 rule claims:
     input:
-        DAG.stamps(),
+        SUITE.stamps(),
         expand("{tables}/claims_{paper}.csv", tables=TABLES, paper=PAPERS),
 
 
 rule leaderboard:
     input:
-        DAG.stamps("leaderboard"),
+        SUITE.stamps("leaderboard"),
         f"{TABLES}/leaderboard_lm.csv",
 
 
 rule paper_a:
     input:
-        DAG.stamps("paper_a"),
+        SUITE.stamps("paper_a"),
         f"{TABLES}/paper_a.csv",
 
 
 rule paper_b:
     input:
-        DAG.stamps("paper_b"),
+        SUITE.stamps("paper_b"),
         f"{TABLES}/paper_b.csv",
 
 
 rule paper_c:
     input:
-        DAG.stamps("paper_c"),
+        SUITE.stamps("paper_c"),
         f"{TABLES}/paper_c.csv",
 
 
 rule paper_d:
     input:
-        DAG.stamps("paper_d"),
+        SUITE.stamps("paper_d"),
         f"{TABLES}/paper_d.csv",

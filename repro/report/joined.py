@@ -1,0 +1,139 @@
+"""The plan left-joined with the records: what is there, what is not, and what nobody planned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from repro.plan import Cell, Plan, Run
+from repro.records.index import Index, Record
+from repro.spec.metrics import METRICS
+from repro.spec.rules import RULES
+from repro.stats.cells import COMPLETE, DIVERGED, FAILED, MISSING, UNMEASURED, CellResult, cell_result
+
+
+@dataclass(frozen=True)
+class Row:
+    """One planned cell with the states of its trainings, and per metric the states and values of its evaluations."""
+
+    cell: Cell
+    run: Run  # the first seed's; what is read of it is the same for all
+    trained: CellResult
+    measured: dict[str, CellResult]
+    attempts: int
+    tokens_per_second: float | None
+    origins: tuple[str, ...]
+
+
+def joined(plan: Plan, index: Index, experiment: str) -> list[Row]:
+    """A row for each planned cell of `experiment`, in the plan's order, recorded or not."""
+    metrics = plan.configuration.experiments[experiment].metrics
+    rows = []
+    for cell in plan.cells.get(experiment, []):
+        records = [record for run_id in cell.run_ids if (record := index.train(run_id))]
+        rows.append(
+            Row(
+                cell,
+                plan.runs[cell.run_ids[0]],
+                cell_result(cell, index),
+                {metric: cell_result(cell, index, metric) for metric in metrics},
+                sum(index.attempts(run_id) for run_id in cell.run_ids),
+                _speed(records),
+                tuple(sorted({str(record.raw["origin"]) for record in records})),
+            )
+        )
+    return rows
+
+
+def _speed(records: list[Record]) -> float | None:
+    """Median tokens a second over the complete runs that say so."""
+    speeds = [record.raw["speed"] or {} for record in records if record.status == "complete"]
+    known = [float(speed["tokens_per_second"]) for speed in speeds if speed.get("tokens_per_second") is not None]
+    return median(known) if known else None
+
+
+def model_words(run: Run) -> str:
+    """The model that runs, and the one it stands in for where they differ."""
+    base = str(run.axes["model"])
+    actual = run.task.model.get(base, base)
+    return actual if actual == base else f"{actual} for {base}"
+
+
+def metric_words(metric: str) -> str:
+    """`val_loss.v1 (nats/token)`; a metric without a unit has none to show."""
+    unit = METRICS[metric].unit
+    return METRICS[metric].protocol + ("" if unit == "1" else f" ({unit})")
+
+
+def _runs_of(plan: Plan, experiments: list[str]) -> list[Run]:
+    """The first run of each cell."""
+    return [plan.runs[cell.run_ids[0]] for name in experiments for cell in plan.cells.get(name, [])]
+
+
+def data_words(plan: Plan, experiments: list[str]) -> str:
+    """Sources and digests that the runs of `experiments` train on."""
+    runs = _runs_of(plan, experiments)
+    return ", ".join(sorted({f"{run.data} (digest {run.config['data'][:12]})" for run in runs})) or "none"
+
+
+def seed_words(plan: Plan, experiments: list[str]) -> str:
+    """Planned seeds a cell; experiments may differ."""
+    numbers = sorted({len(cell.seeds) for name in experiments for cell in plan.cells.get(name, [])})
+    return " or ".join(map(str, numbers)) or "no"
+
+
+def heading_notes(plan: Plan, experiments: list[str], metrics: list[str]) -> tuple[str, ...]:
+    """What every table says about its numbers: tier, models, data, protocols, rules, seeds."""
+    models = sorted({model_words(run) for run in _runs_of(plan, experiments)})
+    return (
+        f"tier {plan.tier}, models {', '.join(models) or 'none'}",
+        f"data {data_words(plan, experiments)}",
+        f"protocols {', '.join(map(metric_words, metrics)) or 'none'}",
+        "rules " + ", ".join(f"{part} {RULES[part]}" for part in ("train", "data")),
+        f"{seed_words(plan, experiments)} seeds planned a cell",
+    )
+
+
+def incomplete(plan: Plan, index: Index) -> list[str]:
+    """What keeps the plan from being complete, a line each: runs that failed or are missing, metrics not measured."""
+    lines = []
+    for run in plan.runs.values():
+        record = index.train(run.id)
+        if record is None:
+            lines.append(f"{run.alias}: missing")
+        elif record.status not in ("complete", "diverged"):
+            lines.append(f"{run.alias}: {record.status}")
+        elif record.status == "complete":
+            found = index.evals(run.id)
+            lines += [f"{run.alias}: {metric} not measured" for metric in run.metrics if metric not in found]
+    return lines
+
+
+def strangers(plan: Plan, index: Index) -> list[Record]:
+    """Trainings of this tier on record that the plan does not hold: other seeds, older code, other settings.
+
+    They are shown apart and enter no number. Where the plan was narrowed, only the strangers of its experiments.
+    """
+    found = []
+    for identity, attempts in index.records.items():
+        if identity in plan.runs or attempts[-1].entry.kind != "train":
+            continue
+        raw = attempts[-1].raw
+        narrowed_away = set(raw["experiments"]) & set(plan.configuration.experiments) - set(plan.cells)
+        if raw["tier"] == plan.tier and not (narrowed_away and not set(raw["experiments"]) & set(plan.cells)):
+            found.append(attempts[-1])
+    return sorted(found, key=lambda record: (str(record.raw["alias"]), record.id))
+
+
+def stranger_words(record: Record) -> str:
+    """`a_quality/post_ln/s9@smoke (1a2b3c4d5e6f, complete)`."""
+    return f"{record.raw['alias']} ({record.id}, {record.status})"
+
+
+def seeds_words(result: CellResult) -> str:
+    """Seeds by state, those that are complete left out: `diverged: 3; missing: 4 5`."""
+    parts = []
+    for state in (DIVERGED, FAILED, MISSING, UNMEASURED):
+        if seeds := result.seeds_in(state):
+            parts.append(f"{state}: {' '.join(map(str, seeds))}")
+    return "; ".join(parts) or f"all {COMPLETE}"

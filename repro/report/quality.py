@@ -1,0 +1,73 @@
+"""Quality notes: what does not stop a table, but a reader should know before trusting it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from repro.plan import Plan, Run
+from repro.records.index import Index, Record
+from repro.report.joined import stranger_words, strangers
+
+SHOWN = 5  # names a note lists before it counts the rest
+FIRST_LOSS_SLACK = 1.0  # nats above ln(vocabulary) that an untrained model may start with
+
+
+@dataclass(frozen=True)
+class Note:
+    """`severity` is `error` (not counted anywhere), `warning` (counted, look at it) or `info`."""
+
+    severity: str
+    rule: str
+    message: str
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _recorded(plan: Plan, index: Index) -> list[tuple[Run, Record]]:
+    return [(run, record) for run in plan.runs.values() if (record := index.train(run.id))]
+
+
+def _starts_oddly(run: Run, record: Record) -> bool:
+    """Whether the first validation loss lies outside [0, ln V + 1], V the vocabulary."""
+    curve = record.raw["curve"] or {"val_loss": []}
+    first = next((loss for loss in curve["val_loss"] if loss is not None), None)
+    return first is not None and not 0 <= first <= math.log(run.config["model"]["vocab"]) + FIRST_LOSS_SLACK
+
+
+def _findings(plan: Plan, index: Index) -> Iterator[tuple[str, str, list[str]]]:
+    """(severity, rule, what it is about) of each kind of note; the last may be empty."""
+    pairs = _recorded(plan, index)
+    yield "error", "record refused, in no number", [str(problem) for problem in index.problems]
+    yield "warning", "on record, not in the plan", [stranger_words(record) for record in strangers(plan, index)]
+    dirty = [run.alias for run, record in pairs if record.raw["code"]["dirty"]]
+    yield "warning", "made by code with uncommitted changes", dirty
+    odd = [run.alias for run, record in pairs if _starts_oddly(run, record)]
+    yield "warning", "first loss outside 0 to ln(vocabulary) + 1", odd
+    stuck = [run.alias for run, record in pairs if record.raw["learned"] is False]
+    yield "warning", "ended above the entropy of single tokens: learned nothing", stuck
+    again = [f"{run.alias} ({index.attempts(run.id)} attempts)" for run, _ in pairs if index.attempts(run.id) > 1]
+    yield "info", "took more than one attempt", again
+
+
+def quality_notes(plan: Plan, index: Index) -> list[Note]:
+    """All notes on one tier's records, the gravest first."""
+    notes = [
+        Note(severity, rule, f"{len(names)}: {_listed(names)}")
+        for severity, rule, names in _findings(plan, index)
+        if names
+    ]
+    reasons = Counter(
+        f"{record.status}: {record.raw['status_detail']['reason']}"
+        for _, record in _recorded(plan, index)
+        if record.status in ("failed", "oom", "timeout")
+    )
+    return notes + [
+        Note("warning", "runs that failed", f"{count}: {reason}") for reason, count in reasons.most_common()
+    ]

@@ -1,0 +1,1 @@
+"""Intervals, tests, ranks and verdicts over recorded runs. Imports nothing heavy."""
