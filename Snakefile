@@ -26,11 +26,9 @@ except ReproError as error:
 TIER = SUITE.plan.tier
 TABLES = f"results/tables/{TIER}"
 SITE = f"results/site/{TIER}/index.html"
-VIEWS = [
-    *(f"{TABLES}/paper_{paper}.csv" for paper in PAPERS),
-    f"{TABLES}/leaderboard_lm.csv",
-    SITE,
-]
+# A leaderboard needs an experiment that takes all methods of its track.
+BOARDS = [f"{TABLES}/leaderboard_lm.csv"] if SUITE.views["leaderboard"] else []
+VIEWS = [*(f"{TABLES}/paper_{paper}.csv" for paper in PAPERS), *BOARDS, SITE]
 
 
 wildcard_constraints:

@@ -17,7 +17,7 @@ from typing import Any
 from repro.plan import Plan, Run, build_plan
 from repro.records.index import Index, eval_id, load_index
 from repro.records.store import replace_text
-from repro.spec.hashing import sha256_json, short
+from repro.spec.hashing import sha256_file, sha256_json, short
 from repro.spec.paths import Root, find_root
 
 PAPERS = ("a", "b", "c", "d")
@@ -25,18 +25,16 @@ RUNTIME_FACTOR, RUNTIME_FLOOR = 2.0, 15  # walltime asked for: twice the estimat
 MEMORY_HEADROOM_MB = 1500  # the supervising process and the page cache beside the planned memory
 
 
-def missing_metrics(plan: Plan, run: Run, index: Index) -> list[str]:
-    """Metrics of a complete run that have no eval record yet."""
-    record = index.latest(run.id)
-    if record is None or record.status != "complete":
-        return []
+def unmeasured(plan: Plan, run: Run, index: Index) -> list[str]:
+    """Metrics of `run` that have no eval record yet."""
     tokens = plan.configuration.sources[run.data].final_tokens
     return [name for name in run.metrics if index.latest(eval_id(run.full_sha256, name, tokens)) is None]
 
 
 def is_missing(plan: Plan, run: Run, index: Index) -> bool:
-    """Whether anything of `run` remains to be done."""
-    return index.latest(run.id) is None or bool(missing_metrics(plan, run, index))
+    """Whether anything of `run` remains to be done; only a complete run is measured."""
+    record = index.latest(run.id)
+    return record is None or (record.status == "complete" and bool(unmeasured(plan, run, index)))
 
 
 def stamp(root: Root, chunk: str) -> Path:
@@ -67,13 +65,16 @@ def key_text(plan: Plan, index: Index, view: str) -> str:
         tokens = plan.configuration.sources[run.data].final_tokens
         ids = [run.id, *(eval_id(run.full_sha256, name, tokens) for name in run.metrics)]
         recorded += [[identity, index.attempts(identity)] for identity in ids if index.attempts(identity)]
-    root = plan.configuration.root
+    root, configuration = plan.configuration.root, plan.configuration
     content = {
-        "planned": sorted(run.id for run in runs),
+        "planned": [[cell.experiment, cell.label, cell.run_ids] for name in sorted(names) for cell in plan.cells[name]],
+        "experiments": {name: configuration.experiments[name].model_dump(mode="json") for name in sorted(names)},
+        "tier": configuration.tiers[plan.tier].model_dump(mode="json"),
         "recorded": sorted(recorded),
         "others": sorted(set(index.records)) if view == "site" else [],
         "claims": {path.name: path.read_text("utf-8") for path in sorted((root.config / "claims").glob("*.yaml"))},
         "code": _view_code(),
+        "altered": _altered(plan, view),
     }
     return json.dumps({"view": view, "sha256": sha256_json(content)}, indent=1) + "\n"
 
@@ -83,6 +84,24 @@ def write_key(plan: Plan, index: Index, view: str) -> Path:
     path = key_path(plan.configuration.root, plan.tier, view)
     replace_text(path, key_text(plan, index, view))
     return path
+
+
+def note_outputs(plan: Plan, view: str, outputs: list[Path]) -> None:
+    """Remembers what a view's files looked like when it was made."""
+    root = plan.configuration.root
+    made = {path.relative_to(root.path).as_posix(): sha256_file(path) for path in outputs}
+    replace_text(key_path(root, plan.tier, view).with_suffix(".made"), json.dumps(made, indent=1) + "\n")
+
+
+def _altered(plan: Plan, view: str) -> dict[str, str | None]:
+    """Files of a view that are no longer what the view wrote: a merge or a hand has changed them."""
+    root = plan.configuration.root
+    try:
+        made = json.loads(key_path(root, plan.tier, view).with_suffix(".made").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    now = {name: sha256_file(root.path / name) if (root.path / name).is_file() else None for name in made}
+    return {name: now[name] for name, sha256 in made.items() if now[name] != sha256}
 
 
 def _view_code() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.cost import FLOPS_FORMULA, flops_per_token
-from repro.dag import is_missing, missing_metrics
+from repro.dag import is_missing, unmeasured
 from repro.plan import TIERS, Plan, Run, build_plan
 from repro.records.index import Index
 from repro.records.skeleton import eval_skeleton, train_skeleton
@@ -37,10 +37,9 @@ def find_runs(root: Root, names: Iterable[str], tier: str | None) -> tuple[Plan,
     """Runs of `names` (ids, chunks or aliases), all of one tier; raises ConfigError naming every unknown one."""
     configuration = load_configuration(root)
     wanted = list(dict.fromkeys(names))
-    tiers = [tier] if tier else [configuration.suite.tier, *(t for t in TIERS if t != configuration.suite.tier)]
+    first = tier or configuration.suite.tier
+    tiers = [first, *(t for t in TIERS if tier is None and t != first and t in configuration.tiers)]
     for candidate in tiers:
-        if candidate not in configuration.tiers:
-            continue
         plan = build_plan(root, candidate, configuration=configuration)
         chunks, aliases = plan.chunks(), {run.alias: run for run in plan.runs.values()}
         found = {
@@ -84,7 +83,7 @@ def _job(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> di
     if options.steps is not None:
         base = base | {"config": base["config"] | {"steps": min(options.steps, base["config"]["steps"])}}
     tokens = plan.configuration.sources[run.data].final_tokens
-    names = list(run.metrics) if record is None else missing_metrics(plan, run, index)
+    names = list(run.metrics) if options.no_record else unmeasured(plan, run, index)
     task = run.task
     folder = "trial" if options.no_record else "ckpt"
     return {

@@ -106,7 +106,7 @@ def _whole(configuration: Configuration, tier: str) -> Plan:
     plan = Plan(tier, configuration)
     digests: dict[str, str] = {}
     chosen = configuration.suite.experiments or list(configuration.experiments)
-    for name in sorted(chosen):
+    for name in sorted(set(chosen)):
         experiment = configuration.experiments[name]
         _add_experiment(plan, experiment, digests)
     _fix_chunks(plan)

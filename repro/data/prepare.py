@@ -77,7 +77,7 @@ def _refuse_foreign(root: Root, folder: Path, problems: list[Problem]) -> None:
         raise problem_error(BadDataError, f"scratch/data/{folder.name}", "", "is no folder but a link or a file")
     if any(problem.key == COLLISION for problem in problems):
         raise BadDataError(problems)
-    if folder.exists():
+    if folder.exists() and any(folder.iterdir()):  # a workflow engine makes the empty folder of a job beforehand
         _log.warning("%s is damaged and is made again: %s", root.shown(folder), "; ".join(map(str, problems)))
 
 

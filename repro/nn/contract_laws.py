@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from repro.nn.anatomy import structure
-from repro.nn.contract_subject import WIDTH, Subject, affine, near, require, step, stream, token_batch
+from repro.nn.contract_subject import WIDTH, Subject, affine, near, require, silent, step, stream, token_batch
 from repro.nn.gpt import GPT
 from repro.nn.method_api import Branch, Method, Site
 from repro.nn.norms import RMSNorm
@@ -26,7 +27,7 @@ def _silent_law(method: Method, site: Site, x: Tensor, branch: Branch) -> str:
 def dt_zero(subject: Subject) -> str:
     """A sub-layer whose branch is silent, by itself or by dt = 0, does what INFO declares."""
     declared, x = subject.entry.info.dt_zero, stream()
-    zeros: list[tuple[Method, Branch, str]] = [(subject.method(), torch.zeros_like, "a silent branch")]
+    zeros: list[tuple[Method, Branch, str]] = [(subject.method(), silent, "a silent branch")]
     if isinstance(subject.entry.info.params.get("dt"), float):
         zeros.append((subject.method(dt=0.0), affine, "dt = 0"))
     laws = [
@@ -119,12 +120,12 @@ def _dt_on_branch(subject: Subject) -> None:
     """A silent branch leaves nothing for dt to act on; else dt is a factor of what the branch adds."""
     law, x = subject.entry.info.dt_zero, stream()
     for where, ((none, s0), (half, s1), (full, s2)) in _settings(subject, "dt", (0.0, 0.5, 1.0)):
-        silent = near(step(half, s1, x, torch.zeros_like), step(full, s2, x, torch.zeros_like))
-        require(silent, f"dt acts on the skip of the {where}: it changes the output of a silent branch")
+        unmoved = near(step(half, s1, x, silent), step(full, s2, x, silent))
+        require(unmoved, f"dt acts on the skip of the {where}: it changes the output of a silent branch")
         at0, at_half, at1 = (step(m, s, x, affine) for m, s in ((none, s0), (half, s1), (full, s2)))
         require(not near(at_half, at1), f"dt has no effect in the {where}")
         linear = near(2 * (at_half - at0), at1 - at0)
-        scaled = near(at_half, step(full, s2, x, lambda z: 0.5 * affine(z)))
+        scaled = near(at_half, step(full, s2, x, partial(affine, factor=0.5)))
         kept = {"identity": linear, "norm": scaled, "none": linear or scaled}[law]
         require(kept, f"dt is not a factor of the branch in the {where}")
 
@@ -135,5 +136,5 @@ def _beta_on_skip(subject: Subject) -> None:
     for where, ((none, s0), (half, s1), (full, s2)) in _settings(subject, "beta", (0.0, 0.5, 1.0)):
         at0, at_half, at1 = (step(m, s, x, affine) for m, s in ((none, s0), (half, s1), (full, s2)))
         added = near(at_half - at0, 0.5 * x) and near(at1 - at0, x)
-        scaled = near(at_half, step(full, s2, x, lambda z: 2 * affine(z)), 1e-3) and not near(at_half, at1)
+        scaled = near(at_half, step(full, s2, x, partial(affine, factor=2.0)), 1e-3) and not near(at_half, at1)
         require(scaled if law == "norm" else added, f"beta is not the factor of the skip in the {where}")

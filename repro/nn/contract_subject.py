@@ -102,6 +102,11 @@ def step(method: Method, site: Site, x: Tensor, branch: Branch) -> Tensor:
     return method.step(x, branch, site)
 
 
-def affine(z: Tensor) -> Tensor:
-    """A fixed branch that is neither even, odd nor constant."""
-    return 0.7 * z.flip(-1) + 0.3 * torch.arange(WIDTH) / WIDTH
+def silent(z: Tensor, **_: object) -> Tensor:
+    """A branch that adds nothing; like all branches it may be given `attend`."""
+    return torch.zeros_like(z)
+
+
+def affine(z: Tensor, factor: float = 1.0, **_: object) -> Tensor:
+    """A fixed branch that is neither even, odd nor constant, times `factor`."""
+    return factor * (0.7 * z.flip(-1) + 0.3 * torch.arange(WIDTH) / WIDTH)

@@ -108,7 +108,10 @@ class Method:
         raise NotImplementedError(f"{type(self).__module__}: a method must define step")
 
     def linear(self, n_in: int, n_out: int, role: Role, layer: int, depth: int, bias: bool) -> nn.Module:
-        """The module for one linear map inside a block; norms around or scales on a map go here."""
+        """The module for one linear map inside a block; norms around or scales on a map go here.
+
+        Its weights are drawn by `initialise`, with the standard deviation that `weight_std` gives.
+        """
         return nn.Linear(n_in, n_out, bias=bias)
 
     def weight_std(self, linear: nn.Linear, role: Role, layer: int, depth: int) -> float:

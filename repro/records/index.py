@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from repro.records.schema import record_problems
-from repro.records.store import replace_text
-from repro.spec.errors import BadDataError, Problem, ReproError
+from repro.records.schema import RETRYABLE, record_problems
+from repro.records.store import attempt_of, record_path, replace_text
+from repro.spec.errors import BadDataError, CannotWriteError, Problem, ReproError
 from repro.spec.hashing import sha256_json, short
 from repro.spec.metrics import METRICS
 from repro.spec.paths import Root
@@ -66,7 +67,7 @@ class Record:
 
     def value(self, name: str) -> float | None:
         """The metric called `name`, or None where the record has no finite number for it."""
-        for metric in self.raw["metrics"]:
+        for metric in self.raw.get("metrics", []):
             if metric["name"] == name:
                 return None if metric["value"] is None else float(metric["value"])
         return None
@@ -142,9 +143,22 @@ def load_index(root: Root) -> Index:
             index.problems += known[3]
     for attempts in index.records.values():
         attempts.sort(key=lambda record: record.entry.attempt)
+        index.problems += chain_problems([record.entry for record in attempts])
     if fresh != known_files:
-        replace_text(_cache_path(root), json.dumps({"version": _cache_key(), "files": fresh}))
+        _keep_cache(root, fresh)
     return index
+
+
+def chain_problems(attempts: list[Entry]) -> list[Problem]:
+    """A later attempt needs the one before it, which must have failed: superseding a result would be selection."""
+    statuses = {entry.attempt: entry.status for entry in attempts}
+    problems = []
+    for entry in attempts:
+        before = statuses.get(entry.attempt - 1, "missing")
+        if entry.attempt and before not in RETRYABLE:
+            message = f"attempt {entry.attempt} follows a {before} record; only {', '.join(RETRYABLE)} may be retried"
+            problems.append(Problem(entry.path, None, "supersedes", message))
+    return problems
 
 
 def _files(root: Root) -> Iterator[tuple[Path, os.stat_result]]:
@@ -164,13 +178,21 @@ def _examine(root: Root, path: Path) -> list[Any]:
     except ReproError as error:
         return [None, error.problems]
     problems = record_problems(raw, name)
-    stem = path.name.split(".")
-    attempt = int(stem[1]) if len(stem) == 3 and stem[1].isdigit() else 0
-    if not problems and (stem[0] != raw["id"] or path.parent.name != raw["id"][:2]):
-        problems = [Problem(name, None, "id", f"the file's name does not follow from the id {raw['id']}")]
-    if problems:
-        return [None, problems]
-    return [[raw["id"], raw["kind"], raw["of"], raw["status"], attempt]]
+    attempt = attempt_of(path)
+    problems = problems or _place_problems(root, path, raw, attempt)
+    return [None, problems] if problems else [[raw["id"], raw["kind"], raw.get("of"), raw["status"], attempt]]
+
+
+def _place_problems(root: Root, path: Path, raw: dict[str, Any], attempt: int) -> list[Problem]:
+    """A file's place and name follow from its record."""
+    name, folder = root.shown(path), path.parents[1]
+    known = folder in (root.records, root.community, root.scratch_records)
+    if not known or path != record_path(folder, raw["id"], attempt):
+        return [Problem(name, None, "id", f"place and name of the file do not follow from the id {raw['id']}")]
+    before = record_path(folder, raw["id"], attempt - 1).name if attempt else None
+    if raw.get("supersedes") != before:
+        return [Problem(name, None, "supersedes", f"must be {before or 'null'} in a file of this name")]
+    return []
 
 
 def _cache_path(root: Root) -> Path:
@@ -184,9 +206,15 @@ def _cache_key() -> str:
     return sha256_json([(folder / name).read_text("utf-8") for name in ("schema.py", "index.py")])
 
 
+def _keep_cache(root: Root, files: dict[str, Any]) -> None:
+    """A cache that cannot be written costs time, not the command."""
+    with suppress(CannotWriteError):
+        replace_text(_cache_path(root), json.dumps({"version": _cache_key(), "files": files}))
+
+
 def _read_cache(root: Root) -> dict[str, Any]:
     try:
         content = json.loads(_cache_path(root).read_text("utf-8"))
-    except (OSError, ValueError):
+        return dict(content["files"]) if content["version"] == _cache_key() else {}
+    except (OSError, ValueError, TypeError, KeyError):
         return {}
-    return dict(content["files"]) if content.get("version") == _cache_key() else {}

@@ -20,7 +20,9 @@ PACKAGES = (
 
 def _git(root: Root, *words: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(root.path), *words], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(root.path), *words], capture_output=True, text=True, timeout=30, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
@@ -80,4 +82,4 @@ def cpu_name() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     kept = names[0] if names else platform.machine()
-    return "".join(ch for ch in kept if ch.isalnum() or ch in " _.,:+/()-")[:200]
+    return "".join(ch for ch in kept if (ch.isascii() and ch.isalnum()) or ch in " _.,:+/()-")[:200]

@@ -167,19 +167,16 @@ class RecordModel(Strict):
         if short(self.full_sha256) != self.id:
             raise ValueError("id does not follow from full_sha256")
         if self.kind == "train":
-            method = self.config.get("method", {})
-            if (self.method, self.seed, self.params) != (
-                method.get("name"),
-                self.config.get("seed"),
-                method.get("params"),
-            ):
-                raise ValueError("method, params or seed differ from config")
+            stated = {"name": self.method, "params": self.params, "sha256": self.method_sha256}
+            if self.config.get("method") != stated or self.config.get("seed") != self.seed:
+                raise ValueError("method, params, method_sha256 or seed differ from config")
         return self
 
     @model_validator(mode="after")
     def _arithmetic_holds(self) -> Self:
-        for problem in [*_budget_problems(self), *_status_problems(self)]:
-            raise ValueError(problem)
+        problems = [*_budget_problems(self), *_status_problems(self)]
+        if problems:
+            raise ValueError("; ".join(problems))
         return self
 
 
@@ -191,6 +188,10 @@ def _budget_problems(record: RecordModel) -> list[str]:
         found.append("time.train + time.eval is more than time.wall")
     if budget is None:
         return [*found, "a training needs a budget"] if record.kind == "train" else found
+    if record.kind == "train":
+        steps, per_step = record.config.get("steps"), record.config.get("tokens_per_step")
+        if per_step != budget.tokens_per_step or budget.tokens_planned != budget.tokens_per_step * (steps or 0):
+            found.append("budget is not what config plans")
     if budget.tokens_seen != budget.steps * budget.tokens_per_step:
         found.append("budget.tokens_seen is not steps * tokens_per_step")
     if budget.tokens_seen > budget.tokens_planned:
@@ -207,7 +208,8 @@ def _status_problems(record: RecordModel) -> list[str]:
     if record.kind == "train" and record.status == "complete":
         if record.budget and record.budget.tokens_seen != record.budget.tokens_planned:
             found.append("complete, but not all planned tokens were seen")
-        if record.curve is None or any(loss is None for loss in record.curve.train_loss):
+        curve = record.curve or Curve()
+        if None in curve.train_loss or curve.tokens[-1:] != [record.budget.tokens_seen if record.budget else None]:
             found.append("complete, but the curve is not finite to its end")
         if record.weights_sha256 is None:
             found.append("complete, but weights_sha256 is null")
@@ -243,7 +245,7 @@ def record_problems(raw: Any, file: str) -> list[Problem]:
     except ValidationError as error:
         problems = [
             Problem(file, None, shown(".".join(str(part) for part in path)), message)
-            for path, message in explain(RecordModel, error)
+            for path, message in explain(RecordModel, error, raw)
         ]
     try:
         if sealed(raw)["sha256"] != raw.get("sha256"):

@@ -22,12 +22,24 @@ def record_path(folder: Path, identity: str, attempt: int = 0) -> Path:
     return folder / identity[:2] / (f"{identity}.{attempt}.json" if attempt else f"{identity}.json")
 
 
+def attempt_of(path: Path) -> int:
+    """The attempt that a record file's name states; 0 for a name of another form."""
+    parts = path.name.split(".")
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else 0
+
+
 def attempts_of(folder: Path, identity: str) -> list[Path]:
     """Record files of one id, oldest first."""
     paths: list[Path] = []
     while (path := record_path(folder, identity, len(paths))).exists():
         paths.append(path)
     return paths
+
+
+def newest_record(root: Root, base: dict[str, Any]) -> dict[str, Any] | None:
+    """The latest record of the id that `base` is the skeleton of, as it stands on the disk now."""
+    earlier = attempts_of(place(root, base["tier"]), base["id"])
+    return dict(json.loads(earlier[-1].read_text("utf-8"))) if earlier else None
 
 
 def write_record(root: Root, record: dict[str, Any]) -> Path:
@@ -71,14 +83,20 @@ def write_once(path: Path, text: str) -> None:
 
 
 def replace_text(path: Path, text: str) -> bool:
-    """Rewrites a derived file atomically, only if its content changes; returns whether it did."""
+    """Rewrites a derived file atomically, only if its content changes; returns whether it did.
+
+    Raises CannotWriteError where the disk says no.
+    """
     try:
         if path.read_text("utf-8") == text:
             return False
     except (OSError, UnicodeDecodeError):
         pass
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, "utf-8")
-    partial.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, "utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise problem_error(CannotWriteError, path.name, "", str(error.strerror)) from None
     return True

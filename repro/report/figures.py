@@ -67,10 +67,14 @@ def _varying(cells: list[Cell]) -> list[str]:
 def _lines(cell: Cell, index: Index) -> Iterator[Line]:
     for run_id in cell.run_ids:
         record = index.train(run_id)
-        curve = record.raw["curve"] if record else None
+        curve = record.raw.get("curve") if record else None
         if record is None or not curve:
             continue
-        points = [(t, loss) for t, loss in zip(curve["tokens"], curve["val_loss"], strict=True) if loss is not None]
+        points = [
+            (t, loss)
+            for t, loss in zip(curve.get("tokens", []), curve.get("val_loss", []), strict=True)
+            if loss is not None
+        ]
         if points:
             tokens, losses = zip(*points, strict=True)
             yield Line(tokens, losses, record.status == "diverged")
@@ -130,7 +134,16 @@ def _draw_lines(axes: Axes, lines: list[tuple[Line, tuple[str, Any]]], top: floa
             axes.scatter([x], [y], marker="x", color=colour, s=42, linewidths=1.6, clip_on=False, zorder=3)
 
 
-def _draw_panel(axes: Axes, panel: Panel, styles: dict[str, tuple[str, Any]]) -> None:
+def _limits(parts: list[Panel]) -> tuple[float, float]:
+    """One scale for all panels, so that they can be compared; (0, 1) where nothing is drawn."""
+    lines = [line for part in parts for group in part.cells.values() for line in group]
+    if not lines:
+        return 0.0, 1.0
+    low, top = min(min(line.losses) for line in lines), _top(lines)
+    return low - 0.05 * (top - low), top
+
+
+def _draw_panel(axes: Axes, panel: Panel, styles: dict[str, tuple[str, Any]], limits: tuple[float, float]) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axes.set_title(f"{plain(panel.title)}: {panel.drawn} of {panel.planned} runs", fontsize=9, parse_math=False)
@@ -145,12 +158,11 @@ def _draw_panel(axes: Axes, panel: Panel, styles: dict[str, tuple[str, Any]]) ->
         axes.set(xticks=[], yticks=[])
         axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", va="center", color="#555555")
         return
-    low, top = min(min(line.losses) for line in lines), _top(lines)
-    axes.set_ylim(low - 0.05 * (top - low), top)
+    axes.set_ylim(*limits)
     axes.set_xlim(0, 1.03 * max(line.tokens[-1] for line in lines))
     seeds = itertools.zip_longest(*panel.cells.values())  # seed by seed, so that no method covers the others
     styled = [(line, styles[name]) for group in seeds for name, line in zip(panel.cells, group, strict=True) if line]
-    _draw_lines(axes, styled, top)
+    _draw_lines(axes, styled, limits[1])
 
 
 def _styles(names: list[str]) -> dict[str, tuple[str, Any]]:
@@ -187,12 +199,13 @@ def draw(plan: Plan, index: Index, experiment: str) -> Figure:
     styles = _styles(list(dict.fromkeys(name for part in parts for name in part.cells)))
     height = rows * PANEL_INCHES[1] + 0.5 + 0.2 * (len(styles) // LEGEND_COLUMNS + 1)
     figure = Figure(figsize=(width, height), layout="constrained")
+    limits = _limits(parts)
     grid = figure.subplots(rows, columns, squeeze=False).flat
     for axes, part in itertools.zip_longest(grid, parts):
         if part is None:
             axes.set_axis_off()
         else:
-            _draw_panel(axes, part, styles)
+            _draw_panel(axes, part, styles, limits)
     drawn, planned = sum(part.drawn for part in parts), sum(part.planned for part in parts)
     title = plan.configuration.experiments[experiment].title or experiment
     heading = f"{plain(title)} (tier {plan.tier}, {drawn} of {planned} runs)"

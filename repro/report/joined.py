@@ -47,7 +47,7 @@ def joined(plan: Plan, index: Index, experiment: str) -> list[Row]:
 
 def _speed(records: list[Record]) -> float | None:
     """Median tokens a second over the complete runs that say so."""
-    speeds = [record.raw["speed"] or {} for record in records if record.status == "complete"]
+    speeds = [record.raw.get("speed") or {} for record in records if record.status == "complete"]
     known = [float(speed["tokens_per_second"]) for speed in speeds if speed.get("tokens_per_second") is not None]
     return median(known) if known else None
 

@@ -35,9 +35,9 @@ def _recorded(plan: Plan, index: Index) -> list[tuple[Run, Record]]:
 
 
 def _starts_oddly(run: Run, record: Record) -> bool:
-    """Whether the first validation loss lies outside [0, ln V + 1], V the vocabulary."""
-    curve = record.raw["curve"] or {"val_loss": []}
-    first = next((loss for loss in curve["val_loss"] if loss is not None), None)
+    """Whether the first training loss, before much is learned, lies outside [0, ln V + 1], V the vocabulary."""
+    losses = (record.raw.get("curve") or {}).get("train_loss", [])
+    first = losses[0] if losses else None
     return first is not None and not 0 <= first <= math.log(run.config["model"]["vocab"]) + FIRST_LOSS_SLACK
 
 
@@ -49,8 +49,8 @@ def _findings(plan: Plan, index: Index) -> Iterator[tuple[str, str, list[str]]]:
     dirty = [run.alias for run, record in pairs if record.raw["code"]["dirty"]]
     yield "warning", "made by code with uncommitted changes", dirty
     odd = [run.alias for run, record in pairs if _starts_oddly(run, record)]
-    yield "warning", "first loss outside 0 to ln(vocabulary) + 1", odd
-    stuck = [run.alias for run, record in pairs if record.raw["learned"] is False]
+    yield "warning", "loss at the start outside 0 to ln(vocabulary) + 1", odd
+    stuck = [run.alias for run, record in pairs if record.raw.get("learned") is False]
     yield "warning", "ended above the entropy of single tokens: learned nothing", stuck
     again = [f"{run.alias} ({index.attempts(run.id)} attempts)" for run, _ in pairs if index.attempts(run.id) > 1]
     yield "info", "took more than one attempt", again
@@ -64,7 +64,7 @@ def quality_notes(plan: Plan, index: Index) -> list[Note]:
         if names
     ]
     reasons = Counter(
-        f"{record.status}: {record.raw['status_detail']['reason']}"
+        f"{record.status}: {record.raw['status_detail'].get('reason')}"
         for _, record in _recorded(plan, index)
         if record.status in ("failed", "oom", "timeout")
     )

@@ -100,13 +100,17 @@ def _count_data(row: Row) -> dict[str, Value]:
     }
 
 
-COUNT_HEAD = ("complete", "diverged", "failed", "missing", "attempts", "seeds not complete")
+COUNT_HEAD = ("diverged", "failed", "missing", "attempts", "seeds not complete")
+
+
+def _complete_words(row: Row) -> str:
+    return f"{row.trained.complete} of {row.trained.planned}"
 
 
 def _count_words(row: Row) -> tuple[str, ...]:
     trained = row.trained
     counts = (trained.diverged, trained.failed, trained.missing, row.attempts)
-    return (f"{trained.complete} of {trained.planned}", *map(str, counts), seeds_words(trained))
+    return (*map(str, counts), seeds_words(trained))
 
 
 def _closing_notes(plan: Plan, index: Index, names: Iterable[str]) -> tuple[str, ...]:
@@ -143,10 +147,10 @@ def _cells_table(plan: Plan, index: Index, names: list[str], name: str, title: s
     for row in rows:
         summaries = {metric: summarise(row.measured[metric]) for metric in metrics if metric in row.measured}
         words = [summary_words(summaries[metric]) if metric in summaries else "not asked for" for metric in metrics]
-        shown.append((row.cell.experiment, row.cell.label, *_count_words(row), *words))
+        shown.append((row.cell.experiment, row.cell.label, _complete_words(row), *words, *_count_words(row)))
         numbers = [_summary_data(metric, summaries.get(metric, Summary("not asked for", 0))) for metric in metrics]
         data.append(_meta(plan, row) | _cell_data(row.cell) | _count_data(row) | _merged(numbers))
-    head = ("experiment", "cell", *COUNT_HEAD, *(_metric_head(metric) for metric in metrics))
+    head = ("experiment", "cell", "complete", *(_metric_head(metric) for metric in metrics), *COUNT_HEAD)
     notes = (*heading_notes(plan, names, metrics), *_closing_notes(plan, index, names))
     return Table(name, f"{title} (tier {plan.tier})", notes, head, tuple(shown), tuple(data))
 
@@ -246,10 +250,11 @@ def leaderboard_table(plan: Plan, index: Index, track: str) -> Table:
     placed = [pair for name in names for pair in _board_rows(plan, index, name)]
     shown, data = [], []
     for rank, row in placed:
-        speed = "none" if row.tokens_per_second is None else f"{row.tokens_per_second:.4g}"
+        speed = "none" if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}"
         origin = ", ".join(row.origins) or NOTHING
         summary = summarise(row.measured[SCORE])
-        shown.append((_place_words(rank), row.cell.label, summary_words(summary), *_count_words(row), speed, origin))
+        words = (summary_words(summary), _complete_words(row), *_count_words(row), speed, origin)
+        shown.append((_place_words(rank), row.cell.label, *words))
         numbers: dict[str, Value] = {
             "rank_low": rank.low or NOTHING,
             "rank_high": rank.high or NOTHING,
@@ -258,7 +263,7 @@ def leaderboard_table(plan: Plan, index: Index, track: str) -> Table:
             "origin": origin,
         }
         data.append(_meta(plan, row) | _cell_data(row.cell) | _count_data(row) | numbers)
-    head = ("rank", "method", _metric_head(SCORE), *COUNT_HEAD, "tokens/s, median", "origin")
+    head = ("rank", "method", _metric_head(SCORE), "complete", *COUNT_HEAD, "tokens/s, median", "origin")
     notes = (
         *heading_notes(plan, names, [SCORE]),
         RANK_NOTE,
@@ -283,7 +288,7 @@ def leaderboard_rows(table: Table) -> list[dict[str, object]]:
 
 RANK_NOTE = (
     "rank: 1 + methods significantly better, to the number ranked - methods significantly worse; paired t tests over"
-    " seeds, two-sided, Holm over all pairs at 5 %; equal first numbers are one group"
+    " seeds (3 at least), two-sided, Holm over all pairs at 5 %; equal first numbers are one group"
 )
 
 

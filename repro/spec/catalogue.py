@@ -57,7 +57,7 @@ class TierTask(Strict):
     lr_scale: Annotated[Float, Field(gt=0)] = 1.0
     precision: Literal["fp32", "bf16"] | None = None
     seeds: Small | None = None
-    validations: Annotated[Int, Field(ge=4)] | None = None
+    validations: Annotated[Int, Field(ge=4, le=100)] | None = None  # a record's curve has 200 points
     threads: Annotated[Int, Field(ge=1, le=256)] = 1
     device: Literal["cpu", "gpu"] = "gpu"
     devices: Annotated[Int, Field(ge=1, le=4096)] = 1

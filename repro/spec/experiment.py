@@ -14,9 +14,13 @@ def _listed(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-Rates = Annotated[list[Annotated[Float, Field(gt=0, le=100)]], BeforeValidator(_listed), Field(min_length=1)]
-Decays = Annotated[list[Annotated[Float, Field(ge=0, le=10)]], BeforeValidator(_listed), Field(min_length=1)]
-Names = Annotated[list[Name], BeforeValidator(_listed), Field(min_length=1)]
+Rate = Annotated[Float, Field(gt=0, le=100)]
+Decay = Annotated[Float, Field(ge=0, le=10)]
+Rates = Annotated[list[Rate], BeforeValidator(_listed, json_schema_input_type=Rate | list[Rate]), Field(min_length=1)]
+Decays = Annotated[
+    list[Decay], BeforeValidator(_listed, json_schema_input_type=Decay | list[Decay]), Field(min_length=1)
+]
+Names = Annotated[list[Name], BeforeValidator(_listed, json_schema_input_type=Name | list[Name]), Field(min_length=1)]
 Fraction = Annotated[Float, Field(ge=0, lt=1)]
 
 
@@ -73,7 +77,7 @@ class Experiment(Strict):
     methods: Annotated[list[MethodChoice], Field(min_length=1)] | None = None
     seeds: Annotated[Int, Field(ge=1, le=1000)]
     metrics: Annotated[list[Name], Field(min_length=1)]
-    validations: Annotated[Int, Field(ge=4, le=1000)] = 10
+    validations: Annotated[Int, Field(ge=4, le=100)] = 10
     assumptions: list[Text] = []
 
     @model_validator(mode="after")

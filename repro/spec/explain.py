@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import re
 import types
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
 from repro.spec.errors import shown, suggest
 
 Path_ = tuple[str | int, ...]
 
 
-def explain(model: type[BaseModel], error: ValidationError) -> list[tuple[Path_, str]]:
-    """(key path, message) for each error; the path holds keys only, no names of union members."""
+def explain(model: type[BaseModel], error: ValidationError, value: Any) -> list[tuple[Path_, str]]:
+    """(key path, message) for each error of `value`; the path holds keys only, no names of union members."""
     found: dict[tuple[Path_, str], None] = {}
     for item in error.errors(include_url=False):
-        path = _keys(item["loc"])
+        path = _keys(item["loc"], value, item["type"] == "missing")
         found[(path, _message(model, item, path))] = None
     return list(found)
 
 
-def _keys(loc: tuple[int | str, ...]) -> Path_:
-    """Drops what pydantic adds to a location for unions, functions and dictionary keys."""
-    return tuple(part for part in loc if isinstance(part, int) or not _NOT_A_KEY.fullmatch(part))
-
-
-_NOT_A_KEY = re.compile(
-    r"(function|constrained|list|tuple|dict|literal|nullable)[-\[].*|\[key\]|str|int|float|bool|none"
-)
+def _keys(loc: tuple[int | str, ...], value: Any, missing: bool) -> Path_:
+    """The parts of a location that stand in `value`: pydantic adds names of union members, functions and such."""
+    path: list[str | int] = []
+    for part in loc:
+        inside = part in value if isinstance(value, dict) else isinstance(value, list) and part in range(len(value))
+        if inside:
+            value = value[part]
+            path.append(part)
+    return (*path, loc[-1]) if missing else tuple(path)
 
 
 def _message(model: type[BaseModel], item: Any, path: Path_) -> str:
@@ -48,10 +48,11 @@ def _message(model: type[BaseModel], item: Any, path: Path_) -> str:
 
 def _fields(model: type[BaseModel], path: Path_) -> list[str]:
     """Names of the keys allowed at `path`, over all models that may stand there."""
-    here: set[Any] = {model}
+    here: set[Any] = set(_flat(model))
     for part in path:
         here = {step for kind in here for step in _step(kind, part)}
-    return sorted({name for kind in here if _is_model(kind) for name in kind.model_fields})
+    fields = [item for kind in here if _is_model(kind) for item in kind.model_fields.items()]
+    return sorted({field.alias or name for name, field in fields})
 
 
 def _is_model(kind: Any) -> bool:
@@ -69,7 +70,11 @@ def _step(kind: Any, part: str | int) -> list[Any]:
 
 
 def _flat(kind: Any) -> list[Any]:
-    """The members of a union, or the type itself."""
+    """The members of a union, what a root model or an annotation stands for, or the type itself."""
+    if _is_model(kind) and issubclass(kind, RootModel):
+        return _flat(kind.model_fields["root"].annotation)
+    if get_origin(kind) is Annotated:
+        return _flat(get_args(kind)[0])
     if get_origin(kind) in (Union, types.UnionType):
         return [inner for argument in get_args(kind) for inner in _flat(argument)]
     if get_origin(kind) is Literal:

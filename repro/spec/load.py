@@ -122,7 +122,9 @@ def _catalogue_problems(configuration: Configuration) -> list[Problem]:
     problems = []
     for label, tier in configuration.tiers.items():
         task = tier.lm
-        wanted: list[tuple[str, str, Any]] = [("model", name, configuration.models) for pair in task.model.items() for name in pair]
+        wanted: list[tuple[str, str, Any]] = [
+            ("model", name, configuration.models) for pair in task.model.items() for name in pair
+        ]
         wanted += [("data", task.data, configuration.sources)] if task.data else []
         problems += [
             Problem("config/tiers.yaml", None, f"{label}.lm.{key}", f"{value} is not known{suggest(value, known)}")
@@ -140,7 +142,7 @@ def _catalogue_problems(configuration: Configuration) -> list[Problem]:
     return problems
 
 
-_STATED = re.compile(r"(?<![a-z])(lr|wd|dt)[ _=]*(\d[\d.]*(?:e[-+]?\d+)?)", re.IGNORECASE)
+_STATED = re.compile(r"(?<![a-z])(lr|wd|dt)[ _=]*(\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)
 
 
 def title_warnings(experiment: Experiment, document: Document) -> list[Problem]:
@@ -153,5 +155,5 @@ def title_warnings(experiment: Experiment, document: Document) -> list[Problem]:
     return [
         Problem(*document.place(("title",)), "title", f"says {word} {text}, the experiment has {have[word.lower()]}")
         for word, text in _STATED.findall(experiment.title)
-        if have[word.lower()] and float(text.rstrip(".")) not in have[word.lower()]
+        if have[word.lower()] and float(text) not in have[word.lower()]
     ]

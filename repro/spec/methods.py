@@ -205,7 +205,7 @@ def _info(tree: ast.Module, file: str) -> MethodInfo:
         raise ConfigError(
             [
                 Problem(file, lines.get(str(path[0] if path else ""), value.lineno), _key(path), message)
-                for path, message in explain(MethodInfo, error)
+                for path, message in explain(MethodInfo, error, literal)
             ]
         ) from None
 

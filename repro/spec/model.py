@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
+MAX_NUMBER = 1e300  # far beyond any quantity here, and safely within a float
 NAME_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 
 
@@ -20,7 +21,7 @@ def _number(value: object) -> object:
     """Text and booleans never count as numbers: `"1e-4"` and `true` are refused, not converted."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError("a number is expected, without quotes")
-    if not math.isfinite(value):
+    if abs(value) > MAX_NUMBER or math.isnan(value):
         raise ValueError("a finite number is expected")
     return value
 

@@ -11,8 +11,10 @@ from repro.spec.reading import Document, Model, Path_, read_yaml, validate
 def merge(base: Document, over: Document) -> Document:
     """`over` laid on `base`: mappings are merged key by key, everything else is replaced.
 
-    Every key keeps the file and line that its value came from.
+    Every key keeps the file and line that its value came from. A file with nothing in it changes nothing.
     """
+    if over.value is None:
+        return base
     places = dict(base.places)
     value = _merge(base.value, over.value, (), over.places, places)
     return Document(over.file, value, places)

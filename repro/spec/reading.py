@@ -8,7 +8,9 @@ so that no two tools can read one file differently.
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +28,8 @@ MAX_DEPTH = 40
 
 Path_ = tuple[str | int, ...]
 Model = TypeVar("Model", bound=BaseModel)
+
+MAX_DIGITS = 40  # of a number as written
 
 _INT = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9][0-9_]*|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?")
@@ -153,8 +157,8 @@ class _Builder:
             return None
         if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
             return text.lower() == "true"
-        if _INT.fullmatch(text):
-            return int(text)
+        if _INT.fullmatch(text) or (_FLOAT.fullmatch(text) and not _OTHER_NUMBER.fullmatch(text)):
+            return self.number(event, path, text)
         for pattern, meaning in (
             (_OTHER_NUMBER, "an octal, hexadecimal or base-60 number to some readers: write it in decimal or quote it"),
             (_NOT_FINITE, "not a finite number"),
@@ -164,7 +168,18 @@ class _Builder:
             if pattern.fullmatch(text):
                 self.refuse(event, path, f"{shown(text)} is {meaning}")
                 return text
-        return float(text) if _FLOAT.fullmatch(text) else text
+        return text
+
+    def number(self, event: Any, path: Path_, text: str) -> int | float:
+        """What `text` stands for; stray underscores, endless digits and what no float can hold are refused."""
+        try:
+            value = int(text) if _INT.fullmatch(text) else float(text)
+            if len(text) <= MAX_DIGITS and math.isfinite(value):
+                return value
+        except ValueError:
+            pass
+        self.refuse(event, path, f"{shown(text)} is not a number that can be read")
+        return 0
 
 
 def read_yaml(path: Path, file: str | None = None) -> Document:
@@ -187,7 +202,8 @@ def read_yaml(path: Path, file: str | None = None) -> Document:
 def _depth(text: str) -> int:
     """Deepest bracket nesting of a JSON text, brackets inside strings left out."""
     deepest = level = 0
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[{]|[\]}]', text, re.DOTALL):
+    # A string that never ends is still one match, or every quote in it would start a search of its own.
+    for match in re.finditer(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', text, re.DOTALL):
         sign = match.group()
         level += (sign in "[{") - (sign in "]}")
         deepest = max(deepest, level)
@@ -198,23 +214,34 @@ def _reject_constant(word: str) -> float:
     raise ValueError(f"{word} is not JSON")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is too large for a number")
+    return value
+
+
 def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"{counts.most_common(1)[0][0]} stands twice in one object")
     return result
 
 
 def parse_json(text: str, file: str) -> Any:
-    """Strict JSON: bounded depth, no NaN or Infinity, no doubled keys; raises BadDataError."""
+    """Strict JSON: bounded depth, finite numbers, no doubled keys, whole characters; raises BadDataError."""
     if _depth(text) > MAX_DEPTH:
         raise problem_error(BadDataError, file, "", f"nested deeper than {MAX_DEPTH} levels")
     try:
-        return json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_no_doubles)
+        value = json.loads(text, parse_constant=_reject_constant, parse_float=_finite, object_pairs_hook=_no_doubles)
+        if "\\ud" in text.lower():  # half a character, which nothing could print
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
         raise problem_error(BadDataError, file, "", f"not JSON: {error.msg}", error.lineno) from None
     except (ValueError, RecursionError) as error:
         raise problem_error(BadDataError, file, "", shown(str(error))) from None
+    return value
 
 
 def read_json(path: Path, limit: int = MAX_JSON_BYTES, file: str | None = None) -> Any:
@@ -230,7 +257,7 @@ def validate(model: type[Model], document: Document) -> Model:
         raise ConfigError(
             [
                 Problem(*document.place(path), shown(".".join(str(part) for part in path)), message)
-                for path, message in explain(model, error)
+                for path, message in explain(model, error, document.value)
             ]
         ) from None
 

@@ -9,6 +9,8 @@ from itertools import combinations
 from repro.stats.cells import MISSING, CellResult, Summary, summarise
 from repro.stats.tests import holm, paired_t
 
+MIN_PAIRS = 3  # a t test of two differences rests on normality alone: two that agree by chance would make a win
+
 
 @dataclass(frozen=True)
 class Rank:
@@ -24,10 +26,10 @@ class Rank:
 
 
 def _pair_p(first: CellResult, second: CellResult) -> float:
-    """Paired over the seeds that both planned; 1 where fewer than two are common."""
+    """Paired over the seeds that both planned; 1 where there are too few to separate anything."""
     common = sorted(first.values.keys() & second.values.keys())
     differences = [first.values[seed] - second.values[seed] for seed in common]
-    return paired_t(differences) if len(differences) > 1 else 1.0
+    return paired_t(differences) if len(differences) >= MIN_PAIRS else 1.0
 
 
 def _beaten_by(ranked: Mapping[str, CellResult], lower: bool, alpha: float) -> dict[str, set[str]]:
@@ -48,7 +50,7 @@ def rank_intervals(results: Mapping[str, CellResult], lower_is_better: bool = Tr
 
     Only a method all of whose planned runs are complete has a rank: from 1 + the number of methods
     significantly better to the number ranked - the number significantly worse. Tests are paired t tests of
-    the same seeds, two-sided, Holm-corrected over all pairs. Then come methods with some records, in name
+    the same seeds (at least 3), two-sided, Holm-corrected over all pairs. Then come methods with some records, in name
     order, and those without any.
     """
     complete = {name: result for name, result in sorted(results.items()) if summarise(result).mean is not None}

@@ -41,24 +41,29 @@ class Curve(pl.Callback):
         if module.device.type == "cpu" or len(self.pending) >= SYNC_ON_GPU or step in self.point_at:
             self._read(trainer)
         if step in self.point_at and not trainer.should_stop:
-            self._point(module)
+            self._point(trainer, module)
         self.report({"event": "step", "step": step})
 
     def _read(self, trainer: pl.Trainer) -> None:
         first = self.state.step - len(self.pending) + 1
         for offset, (loss, norm) in enumerate(torch.stack(self.pending).tolist()):
             self.state.window.append(loss)
-            if not (math.isfinite(loss) and math.isfinite(norm)) and self.state.status is None:
-                what = "loss" if not math.isfinite(loss) else "gradient"
-                self.state.status, self.state.reason = "diverged", f"non-finite {what} at step {first + offset}"
-                trainer.should_stop = True
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                self._diverged(trainer, "loss" if not math.isfinite(loss) else "gradient", first + offset)
         self.pending.clear()
         if trainer.should_stop:
             self.state.add_point(self.state.step * self.per_step, None)
 
-    def _point(self, module: Training) -> None:
+    def _diverged(self, trainer: pl.Trainer, what: str, step: int) -> None:
+        if self.state.status is None:
+            self.state.status, self.state.reason = "diverged", f"non-finite {what} at step {step}"
+        trainer.should_stop = True
+
+    def _point(self, trainer: pl.Trainer, module: Training) -> None:
         val = self._validate(module) if self.state.step in self.validate_at else None
-        if val is not None:
+        if val is not None and not math.isfinite(val):
+            self._diverged(trainer, "validation loss", self.state.step)
+        elif val is not None:
             self.state.val_history.append(val)
         self.state.add_point(self.state.step * self.per_step, val)
 

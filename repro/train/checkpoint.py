@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 KEPT = 2
+FOREIGN = "belongs to another configuration"
 
 
 def _fsync_write(path: Path, content: bytes) -> None:
@@ -61,7 +62,7 @@ def newest(folder: Path, full_sha256: str) -> tuple[dict[str, Any] | None, list[
             passed.append(f"{path.name}: {type(error).__name__}")
             continue
         if content.get("full_sha256") != full_sha256:
-            passed.append(f"{path.name}: belongs to another configuration")
+            passed.append(f"{path.name}: {FOREIGN}")
         elif best is None or content["step"] > best["step"]:
             best = content
     return best, passed

@@ -22,7 +22,7 @@ from typing import Any
 from repro.data.prepare import load_manifest
 from repro.evaluate.lm import evaluate
 from repro.records.schema import finite
-from repro.records.store import write_record
+from repro.records.store import newest_record, write_record
 from repro.spec.errors import ReproError
 from repro.spec.paths import Root
 from repro.train.launch import Limits, find_device, prepare_process, recall, train
@@ -97,7 +97,7 @@ class Worker:
                 self.pipe.send({"event": "busy", "id": job["id"]})
                 return True
             self.pipe.send({"event": "job", "id": job["id"]})
-            record = job["record"] or self._train(job, folder)
+            record = job["record"] or self._made_meanwhile(job) or self._train(job, folder)
             if record is None:
                 return False
             if record["status"] == "complete" and not self.batch["no_record"]:
@@ -106,6 +106,10 @@ class Worker:
                 shutil.rmtree(folder, ignore_errors=True)
         self.pipe.send({"event": "done", "id": job["id"], "status": record["status"]})
         return True
+
+    def _made_meanwhile(self, job: dict[str, Any]) -> dict[str, Any] | None:
+        """A record that another process wrote between the plan and our lease."""
+        return None if self.batch["no_record"] else newest_record(self.root, job["base"])
 
     def _train(self, job: dict[str, Any], folder: Path) -> dict[str, Any] | None:
         config, starts = job["base"]["config"], count_start(folder)
@@ -135,10 +139,11 @@ class Worker:
 
     def _evaluate(self, job: dict[str, Any], record: dict[str, Any]) -> None:
         """One record for each metric that has none; a fault is a failed record of that metric."""
-        if not job["evals"]:
+        todo = [item for item in job["evals"] if newest_record(self.root, item["base"]) is None]
+        if not todo:
             return
         started, config = time.monotonic(), record["config"]
-        names = [item["metric"]["name"] for item in job["evals"]]
+        names = [item["metric"]["name"] for item in todo]
         fault, values = "", {}
         try:
             task = make_task(config, Path(job["data"]), job["micro_batch"])
@@ -155,7 +160,7 @@ class Worker:
             "resumes": 0,
             "weights_sha256": record["weights_sha256"],
         }
-        for item in job["evals"]:
+        for item in todo:
             fields = metric_fields(item["metric"], *values[item["metric"]["name"]]) if values else failed_fields(fault)
             self._write(item["base"] | shared | fields)
 

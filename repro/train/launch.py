@@ -14,7 +14,7 @@ import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from torch import nn
 
-from repro.spec.errors import MissingError, problem_error
+from repro.spec.errors import BadDataError, MissingError, problem_error
 from repro.train import checkpoint as ckpt
 from repro.train.callbacks import Checkpoint, Curve, Deadline, Report, Throughput
 from repro.train.module import StepStream, Training
@@ -61,10 +61,16 @@ def find_device(kind: str) -> torch.device:
 
 
 def recall(job: dict[str, Any], report: Report) -> tuple[TrainState, dict[str, Any] | None]:
-    """State of the newest valid checkpoint of this run and the checkpoint itself, or a fresh state and None."""
+    """State of the newest valid checkpoint of this run and the checkpoint itself, or a fresh state and None.
+
+    Raises BadDataError where only checkpoints of other configurations are left: nobody asked for a fresh start.
+    """
     found, passed = ckpt.newest(Path(job["checkpoints"]), job["full_sha256"])
     for line in passed:
         report({"event": "warning", "text": f"{job['alias']}: checkpoint {line}; passed over"})
+    if found is None and any(line.endswith(ckpt.FOREIGN) for line in passed):
+        message = "holds checkpoints of another configuration only; remove the folder for a fresh start"
+        raise problem_error(BadDataError, f"scratch/ckpt/{job['id']}", "", message)
     return (TrainState.from_text(found["state"]) if found else TrainState()), found
 
 
@@ -82,6 +88,8 @@ def train(
     module = Training(task, config, state)
     if found:
         module.net.load_state_dict(found["model"])
+    else:
+        task.before_training(module.net)
     report({"event": "start", "step": state.step, "steps": config["steps"]})
     if state.step < config["steps"]:
         _fit(module, found, job, limits, report)

@@ -69,6 +69,7 @@ class Training(pl.LightningModule):
         self.last_norm = nn.utils.clip_grad_norm_(self.net.parameters(), spec["clip"])
         self.last_loss = total
         optimizer.step()
+        self.task.after_step(self.net)
         self.state.step += 1
 
 

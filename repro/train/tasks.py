@@ -37,6 +37,14 @@ class Task(Protocol):
         """Sum of losses and their count."""
         ...
 
+    def before_training(self, model: nn.Module) -> None:
+        """Called once, before the first step of a run."""
+        ...
+
+    def after_step(self, model: nn.Module) -> None:
+        """Called after each optimiser step."""
+        ...
+
 
 class LanguageModel:
     """Next-token prediction on packed tokens."""
@@ -78,6 +86,14 @@ class LanguageModel:
         """Sum of the token losses (nats) and the number of target tokens."""
         sums: tuple[Tensor, int] = model.loss_sums(*batch)  # type: ignore[operator]
         return sums
+
+    def before_training(self, model: nn.Module) -> None:
+        """Lets the method look at the first micro-batch (Admin's profile, say)."""
+        model.stack.method.before_training(model, self.step_batches(0)[0][0])  # type: ignore[union-attr, operator]
+
+    def after_step(self, model: nn.Module) -> None:
+        """Lets the method change the weights (nGPT's projection, say)."""
+        model.stack.method.after_step(model)  # type: ignore[union-attr, operator]
 
 
 TASKS = {"lm": LanguageModel}

@@ -17,7 +17,14 @@ from repro.spec.paths import Root, find_root
 from repro.spec.reading import load, read_json
 from repro.verbs.output import say
 
-CATALOGUES: dict[str, Any] = {"suite": Suite, "local": Suite, "tiers": Tiers, "models": Models, "data": Sources, "hardware": Hardware}
+CATALOGUES: dict[str, Any] = {
+    "suite": Suite,
+    "local": Suite,
+    "tiers": Tiers,
+    "models": Models,
+    "data": Sources,
+    "hardware": Hardware,
+}
 
 
 def check(paths: list[Path]) -> None:

@@ -108,7 +108,9 @@ def origins(whole: Plan, run: Run) -> list[tuple[str, Any, str]]:
             place = (
                 f"repro/methods/{run.method}.py" if rest[0] != "params" else _params_place(experiment, run, rest[-1])
             )
-        elif head == "data" or key == ("validation", "tokens"):
+        elif key == ("validation", "tokens"):
+            place = _at(documents["data", ""], (run.data, "curve_tokens"))
+        elif head == "data":
             place = _at(documents["data", ""], (run.data,))
         elif head in ("rules", "kind"):
             place = "repro/spec/rules.py"
@@ -146,8 +148,14 @@ def _experiment_or_tier(experiment: Document, tiers: Document, run: Run, key: tu
 
 def _params_place(experiment: Document, run: Run, param: str) -> str:
     for index, choice in enumerate(experiment.value.get("methods") or []):
-        if isinstance(choice, dict) and choice.get("name") == run.method and choice.get(param) == run.params[param]:
-            return _at(experiment, ("methods", index, param))
+        if not isinstance(choice, dict) or str(choice.get("name")).casefold() != run.method:
+            continue
+        for path in ((param,), ("params", param)):  # the short and the long way to write it
+            given = choice
+            for key in path:
+                given = given.get(key, {}) if isinstance(given, dict) else {}
+            if given == run.params[param]:
+                return _at(experiment, ("methods", index, *path))
     return f"repro/methods/{run.method}.py"
 
 

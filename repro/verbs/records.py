@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from repro.records.index import MAX_RECORD_BYTES, load_index
+from repro.records.index import MAX_RECORD_BYTES, Entry, chain_problems, load_index
 from repro.records.schema import record_problems
-from repro.records.store import place, record_path, write_once
-from repro.spec.errors import BadDataError, ConfigError, Problem, ReproError, problem_error, shown
+from repro.records.store import attempt_of, place, record_path, write_once
+from repro.spec.errors import BadDataError, CannotWriteError, ConfigError, Problem, ReproError, problem_error, shown
 from repro.spec.paths import Root, find_root
 from repro.spec.reading import read_json
 from repro.verbs.output import columns, emit, say
@@ -117,20 +117,26 @@ def import_records(folder: Path) -> None:
     root, problems = find_root(), list[Problem]()
     if not folder.is_dir():
         raise problem_error(ConfigError, "command line", "folder", f"{shown(str(folder))} is no folder")
-    new: list[tuple[Path, Path]] = []
+    index, new = load_index(root), dict[Path, Path]()
+    attempts: dict[str, list[Entry]] = {}
     for path in _files([folder], root):
         raw = _read(path, root, problems)
         if raw is None:
             continue
-        parts = path.name.split(".")
-        attempt = int(parts[1]) if len(parts) == 3 and parts[1].isdigit() else 0
-        target = record_path(place(root, raw["tier"]), raw["id"], attempt)
-        if not target.exists():
-            new.append((path, target))
-        elif target.read_bytes() != path.read_bytes():
-            problems.append(Problem(str(path), None, "id", f"another record of {raw['id']} is here already"))
+        entry = Entry(str(path), raw["id"], raw["kind"], raw.get("of"), raw["status"], attempt_of(path))
+        target = record_path(place(root, raw["tier"]), entry.id, entry.attempt)
+        same = target if target.exists() else new.get(target)
+        if same is None:
+            new[target] = path
+            attempts.setdefault(entry.id, [known.entry for known in index.records.get(entry.id, [])]).append(entry)
+        elif same.read_bytes() != path.read_bytes():
+            problems.append(Problem(str(path), None, "id", f"another record of {entry.id} is here already"))
+    problems += [problem for entries in attempts.values() for problem in chain_problems(entries)]
     if problems:
         raise BadDataError(problems)
-    for path, target in new:
-        write_once(target, path.read_text("utf-8"))
+    try:
+        for target, path in new.items():
+            write_once(target, path.read_text("utf-8"))
+    except OSError as error:
+        raise problem_error(CannotWriteError, str(folder), "", str(error.strerror)) from None
     say(f"{len(new)} new records")

@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.dag import PAPERS, write_key
+from repro.dag import PAPERS, note_outputs, write_key
 from repro.plan import Plan, build_plan
 from repro.records.index import Index, load_index
 from repro.spec.claims import Claim, known_names, load_claims
@@ -104,8 +104,7 @@ def tables(tier: str | None, paper: str | None, strict: bool) -> None:
 
     papers, world = _known_paper(paper), _world(tier)
     for name in papers:
-        write_key(world.plan, world.index, f"paper_{name}")
-        _told(world, write_tables(world.root, world.plan, world.index, world.claims, name))
+        _told(world, f"paper_{name}", write_tables(world.root, world.plan, world.index, world.claims, name))
     open_points = incomplete(world.plan, world.index)
     if open_points:
         say(f"incomplete: {len(open_points)} open points, the first: {open_points[0]}")
@@ -113,8 +112,10 @@ def tables(tier: str | None, paper: str | None, strict: bool) -> None:
             sys.exit(INCOMPLETE)
 
 
-def _told(world: World, paths: list[Path]) -> None:
-    """Outputs must be younger than their key, also where their content is the same as before."""
+def _told(world: World, view: str, paths: list[Path]) -> None:
+    """Notes what was written, brings the key up to date, and makes the outputs younger than their key."""
+    note_outputs(world.plan, view, paths)
+    write_key(world.plan, world.index, view)
     for path in paths:
         path.touch()
         say(world.root.shown(path))
@@ -122,22 +123,21 @@ def _told(world: World, paths: list[Path]) -> None:
 
 def leaderboard(track: str, tier: str | None, as_json: bool) -> None:
     """Writes the leaderboard, and prints it."""
-    from repro.report.tables import boards, leaderboard_table, write_leaderboard
+    from repro.report.tables import boards, leaderboard_rows, leaderboard_table, write_leaderboard
 
     world = _world(tier)
     tracks = sorted({name for entry in world.plan.configuration.methods.values() for name in entry.info.tracks})
     if track not in tracks or not boards(world.plan, track):
         message = f"{shown(track)} has no board{suggest(track, tracks)}"
         raise problem_error(ConfigError, "command line", "--track", message)
-    write_key(world.plan, world.index, "leaderboard")
     paths = write_leaderboard(world.root, world.plan, world.index, track)
     table = leaderboard_table(world.plan, world.index, track)
+    _told(world, "leaderboard", paths)
     if as_json:
-        for row in table.data:
+        for row in leaderboard_rows(table):
             emit(row)
         return
     columns(table.rows, table.head)
-    _told(world, paths)
 
 
 def site(tier: str | None) -> None:
@@ -145,25 +145,22 @@ def site(tier: str | None) -> None:
     _write_site(_world(tier))
 
 
-def _write_site(world: World) -> Path:
+def _write_site(world: World) -> None:
     from repro.report.site import write_site
 
-    write_key(world.plan, world.index, "site")
-    path = write_site(world.root, world.plan, world.index, world.claims)
-    path.touch()
-    say(world.root.shown(path))
-    return path
+    _told(world, "site", [write_site(world.root, world.plan, world.index, world.claims)])
 
 
 def report(tier: str | None, verdicts: bool) -> None:
     """All views of whatever is recorded; with `verdicts` only shows where they are and what they say."""
-    from repro.report.tables import write_leaderboard, write_tables
+    from repro.report.tables import boards, write_leaderboard, write_tables
 
     world = _world(tier)
     if not verdicts:
         for name in PAPERS:
-            write_tables(world.root, world.plan, world.index, world.claims, name)
-        write_leaderboard(world.root, world.plan, world.index, "lm")
+            _told(world, f"paper_{name}", write_tables(world.root, world.plan, world.index, world.claims, name))
+        if boards(world.plan, "lm"):
+            _told(world, "leaderboard", write_leaderboard(world.root, world.plan, world.index, "lm"))
         _write_site(world)
         return
     print_verdicts(world, PAPERS)

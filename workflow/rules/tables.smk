@@ -53,7 +53,7 @@ rule claims:
 rule leaderboard:
     input:
         SUITE.stamps("leaderboard"),
-        f"{TABLES}/leaderboard_lm.csv",
+        BOARDS,
 
 
 rule paper_a:

@@ -1,0 +1,209 @@
+"""Every registered method keeps the contract; every usual mistake fails the check that is there for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from repro.nn.contract import CHECKS, check_method
+from repro.spec.methods import MethodEntry, method_template, read_method, registry
+
+GOOD = method_template("good")
+RESULT = "return add(x, branch(site.norm_in(x)), alpha=self.dt)"
+
+
+def written(tmp_path: Path, text: str) -> MethodEntry:
+    place = tmp_path / "some" / "methods"
+    place.mkdir(parents=True)
+    (place / "good.py").write_text(text, "utf-8")
+    return read_method(place / "good.py")
+
+
+def failed(entry: MethodEntry) -> dict[str, str]:
+    return {result.name: result.detail for result in check_method(entry) if not result.ok}
+
+
+def changed(step: str, *, head: str = "", info: str = "", more: str = "") -> str:
+    """The template with another last line, class head, INFO and further methods."""
+    text = GOOD.replace(RESULT, step)
+    text = text.replace('    norms = ("in",)\n    norm_kind = "rms"\n', head or '    norms = ("in",)\n')
+    text = text.replace('    "params": {"dt": 0.5},\n    "dt_zero": "identity",\n', info) if info else text
+    return text.replace("from torch import Tensor, add", "import torch\nfrom torch import Tensor, add, nn") + more
+
+
+@pytest.mark.parametrize("name", sorted(registry()))
+def test_a_registered_method_keeps_the_contract(name: str) -> None:
+    results = check_method(registry()[name])
+    assert [result.name for result in results] == ["loads", *CHECKS]
+    assert {result.name: result.detail for result in results if not result.ok} == {}
+    assert all(result.detail and "\n" not in result.detail for result in results)
+
+
+def test_a_new_method_from_the_template_keeps_it_and_leaves_torchs_generator_alone(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    assert failed(written(tmp_path, GOOD)) == {}
+    assert torch.equal(state, torch.get_rng_state())
+
+
+REZERO = changed(
+    "return x + site.alpha * branch(x)",
+    head="    norms = ()\n",
+    info='    "dt_zero": "identity",\n    "zero_grad_ok": ["blocks.*"],\n',
+    more="\n    def extra(self, site):\n        return {'alpha': torch.zeros(1)}\n",
+)
+RESI_DUAL = changed(
+    "b = branch(x)\n        return site.norm_out(x + b), carry + b",
+    head='    norms = ("out",)\n    uses_carry = True\n',
+    info='    "dt_zero": "none",\n',
+    more="\n    def begin(self, x):\n        return x\n"
+    "\n    def end(self, x, carry, norm):\n        return x + norm(carry)\n",
+).replace("site: api.Site)", "site: api.Site, carry: Tensor)")
+SUB_LN = changed(
+    RESULT,
+    more="\n    def linear(self, n_in, n_out, role, layer, depth, bias):\n"
+    "        linear = super().linear(n_in, n_out, role, layer, depth, bias)\n"
+    "        return nn.Sequential(self.norm(n_in, bias), linear) if role in ('o', 'down') else linear\n",
+)
+PER_HEAD = changed(
+    "unit = lambda z: nn.functional.normalize(z, dim=-1)\n"
+    "        core = nn.functional.scaled_dot_product_attention\n"
+    "        inner = lambda q, k, v: core(unit(q), unit(k), v, is_causal=True)\n"
+    "        more = {'attend': inner} if site.kind == 'attn' else {}\n"
+    "        return add(x, branch(site.norm_in(x), **more), alpha=self.dt)"
+)
+
+
+@pytest.mark.parametrize("text", [REZERO, RESI_DUAL, SUB_LN, PER_HEAD], ids=["gate", "carry", "inner_norm", "heads"])
+def test_methods_of_the_wider_field_keep_it(tmp_path: Path, text: str) -> None:
+    assert failed(written(tmp_path, text)) == {}
+
+
+BROKEN = {
+    "dt on the skip": (
+        changed("return add(branch(site.norm_in(x)), x, alpha=self.dt)"),
+        "coefficient",
+        "acts on the skip",
+    ),
+    "dt inside the output norm": (
+        changed("return x + site.norm_out(self.dt * branch(site.norm_in(x)))", head='    norms = ("in", "out")\n'),
+        "coefficient",
+        "dt ",
+    ),
+    "dt unused": (changed("return x + branch(site.norm_in(x))"), "coefficient", "no effect"),
+    "dt on the skip under a norm": (
+        changed(
+            "return site.norm_out(self.dt * x + branch(x))",
+            head='    norms = ("out",)\n',
+            info='    "params": {"dt": 0.5},\n    "dt_zero": "norm",\n',
+        ),
+        "coefficient",
+        "dt ",
+    ),
+    "beta on the branch": (
+        changed(
+            "return x + self.beta * branch(site.norm_in(x))",
+            info='    "params": {"beta": 0.5},\n    "dt_zero": "none",\n',
+        ),
+        "coefficient",
+        "beta is not the factor of the skip",
+    ),
+    "another law at dt = 0": (
+        changed("return site.norm_out(add(x, branch(x), alpha=self.dt))", head='    norms = ("out",)\n'),
+        "dt_zero",
+        "declared identity",
+    ),
+    "looks ahead": (
+        changed("return x + branch(site.norm_in(x - x.mean(1, keepdim=True)))"),
+        "causality",
+        "earlier logit",
+    ),
+    "mixes rows of a batch": (changed("return x + branch(site.norm_in(x - x.mean(0)))"), "causality", "other rows"),
+    "norm declared but left out": (changed(RESULT, head='    norms = ("in", "out")\n'), "norms", "never called"),
+    "norm called, result dropped": (
+        changed("site.norm_in(x)\n        return x + branch(x)"),
+        "norms",
+        "reaches no logit",
+    ),
+    "norm that is none": (
+        changed(RESULT, more="\n    def norm(self, d, bias):\n        return nn.Identity()\n"),
+        "norms",
+        "returns its input",
+    ),
+    "norm per head": (
+        changed(
+            RESULT,
+            more="\n    def norm(self, d, bias):\n        return Halves(d)\n\n\nclass Halves(nn.LayerNorm):\n"
+            "    def forward(self, x):\n        return x / x[..., :8].std(-1, keepdim=True)\n",
+        ),
+        "norms",
+        "not 1",
+    ),
+    "one norm for all": (
+        changed(
+            RESULT,
+            more="\n    def norm(self, d, bias):\n"
+            "        self._one = getattr(self, '_one', None) or super().norm(d, bias)\n        return self._one\n",
+        ),
+        "parameter_count",
+        "plain decoder",
+    ),
+    "not a number": (changed("return x + branch(site.norm_in(x)) / 0"), "shapes", "not finite"),
+    "infinite gradient": (
+        changed("return add(x, branch(site.norm_in(x)), alpha=self.dt) + (0 * x).abs().sqrt()"),
+        "gradients",
+        "not finite at step 0",
+    ),
+    "raises": (changed("raise RuntimeError('out of luck')"), "shapes", "RuntimeError: out of luck"),
+    "wrong shape": (changed("return x + branch(site.norm_in(x)).mean(-1)"), "shapes", "Error"),
+    "dead parameter": (
+        changed(RESULT, more="\n    def extra(self, site):\n        return {'idle': torch.ones(1)}\n"),
+        "gradients",
+        "idle has no part in the loss",
+    ),
+    "parameter without gradient": (REZERO.replace('["blocks.*"]', '["alpha"]'), "gradients", "gradient zero at step 0"),
+    "own random numbers": (
+        changed("return add(x, branch(site.norm_in(x)), alpha=self.dt) + torch.rand(1)"),
+        "same_seed",
+        "differ",
+    ),
+    "breaks the graph": (
+        changed("return add(x, branch(site.norm_in(x)), alpha=self.dt * float(x.sum().item() < 1e9))"),
+        "graph_breaks",
+        "break",
+    ),
+    "weights set where they are lost": (
+        changed(
+            RESULT,
+            more="\n    def linear(self, n_in, n_out, role, layer, depth, bias):\n"
+            "        linear = super().linear(n_in, n_out, role, layer, depth, bias)\n"
+            "        nn.init.xavier_normal_(linear.weight)\n        return linear\n",
+        ),
+        "initial_weights",
+        "weight_std",
+    ),
+    "INFO moves": (changed(RESULT, more="\n\nINFO['params']['dt'] = 0.25\n"), "info", "changed when the file runs"),
+    "place that is none": (changed(RESULT, head='    norms = ("in", "inside")\n'), "info", "may hold only"),
+    "step without site": (changed(RESULT).replace(", site: api.Site", ""), "info", "step must take"),
+    "decay exception for nothing": (
+        changed(RESULT, head='    norms = ("in",)\n    no_decay = ("mix",)\n'),
+        "decay_groups",
+        "mix",
+    ),
+    "hook misspelt": (changed(RESULT, head='    nroms = ("in",)\n'), "loads", "did you mean norms"),
+    "no method": (GOOD.replace("class Method(api.Method)", "class Method"), "loads", "must be a subclass"),
+    "leaves at once": ("raise SystemExit(3)\n" + GOOD, "loads", "SystemExit"),
+    "does not import": ("import no_such_module\n" + GOOD, "loads", "no_such_module"),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_fault_fails_its_check_with_a_sentence(tmp_path: Path, fault: str) -> None:
+    text, check, said = BROKEN[fault]
+    found = failed(written(tmp_path, text))
+    assert check in found, found
+    assert said in found[check]
+    assert "\n" not in found[check]
+    assert "Traceback" not in found[check]

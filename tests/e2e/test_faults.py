@@ -1,0 +1,97 @@
+"""Methods that fail: each end is a record, the rest of the chunk goes on, and the tables show the row."""
+
+from __future__ import annotations
+
+import csv
+from typing import Any
+
+import pytest
+
+from tests.e2e.suite import Suite
+
+FAULTY = '''"""x + f(N x), with a fault to order."""
+
+import torch
+
+from repro.nn.method_api import Method as Base
+
+INFO = {"title": "Faulty", "ref": "test", "tracks": ["lm"], "params": {"fault": "none"}, "dt_zero": "identity"}
+HELD = []
+
+
+class Method(Base):
+    norms = ("in",)
+    calls = 0
+
+    def step(self, x, branch, site):
+        if site.layer == 0 and site.kind == "attn" and x.requires_grad:
+            self.calls += 1
+            if self.fault == "raise" and self.calls == 5:
+                raise ValueError("no such luck in /some/secret/place/file.py")
+            if self.fault == "nan" and self.calls > 3:
+                x = x * float("nan")
+            if self.fault == "memory":
+                HELD.append(torch.ones(30_000_000, dtype=torch.float64))
+            if self.fault == "huge":
+                HELD.append(torch.ones(10**14, dtype=torch.float64))
+        return x + branch(site.norm_in(x))
+'''
+EXPECTED = {"none": "complete", "raise": "failed", "nan": "diverged", "memory": "oom", "huge": "oom"}
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
+    """One chunk with a run of each fault and good ones beside them, run through the workflow."""
+    made = Suite.make(
+        tmp_path_factory.mktemp("faults") / "clone",
+        seeds=1,
+        methods=["pre_ln", *({"name": "faulty", "fault": fault} for fault in EXPECTED)],
+    )
+    (made.path / "repro" / "methods" / "faulty.py").write_text(FAULTY)
+    made.snakemake()
+    return made
+
+
+def trainings(suite: Suite) -> dict[str, dict[str, Any]]:
+    """{fault: record} of the faulty method."""
+    records = [
+        record for record in suite.records().values() if record["kind"] == "train" and record["method"] == "faulty"
+    ]
+    return {record["params"]["fault"]: record for record in records}
+
+
+def test_every_end_is_a_record_with_its_status(suite: Suite) -> None:
+    found = trainings(suite)
+    assert {fault: record["status"] for fault, record in found.items()} == EXPECTED
+    for fault, record in found.items():
+        assert (record["status_detail"]["reason"] is None) == (fault == "none")
+
+
+def test_reasons_say_what_happened_and_no_path(suite: Suite) -> None:
+    found = trainings(suite)
+    assert "no such luck in file.py" in found["raise"]["status_detail"]["reason"]
+    assert "step 4" in found["nan"]["status_detail"]["reason"]
+    assert "passed the planned" in found["memory"]["status_detail"]["reason"]
+    assert found["nan"]["curve"]["train_loss"][-1] is None
+
+
+def test_a_diverged_run_is_not_measured(suite: Suite) -> None:
+    diverged = trainings(suite)["nan"]["id"]
+    assert [record for record in suite.records().values() if record["of"] == diverged] == []
+
+
+def test_tables_show_every_row(suite: Suite) -> None:
+    with open(suite.path / "results" / "tables" / "smoke" / "paper_a.csv", newline="") as stream:
+        rows = {row["cell"]: row for row in csv.DictReader(stream)}
+    assert len(rows) == 6
+    assert rows["faulty-faultnan"]["diverged"] == "1"
+    for fault in ("raise", "memory", "huge"):
+        assert rows[f"faulty-fault{fault}"]["failed"] == "1"
+        assert rows[f"faulty-fault{fault}"]["val_loss_n"] in ("0", "none")
+    assert rows["faulty"]["complete"] == rows["pre_ln"]["complete"] == "1"
+
+
+def test_all_records_hold(suite: Suite) -> None:
+    suite.repro("records", "validate")
+    again = suite.snakemake()
+    assert "Nothing to be done" in again.stdout + again.stderr
