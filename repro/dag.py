@@ -10,6 +10,7 @@ Three rules hold the workflow together; docs/decisions/002-workflow.md says why 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from repro.plan import Plan, Run, build_plan
 from repro.records.index import Index, eval_id, load_index
 from repro.records.store import replace_text
+from repro.spec.errors import BadDataError
 from repro.spec.hashing import sha256_file, sha256_json, short
 from repro.spec.paths import Root, find_root
 
@@ -153,6 +155,19 @@ class Dag:
         return {key: word for key, word in words.items() if word is not None}
 
 
+def refuse_damaged_data(root: Root, digests: Iterable[str]) -> None:
+    """Raises BadDataError if token files that are there are not what their manifest says; missing ones are made."""
+    there = [
+        digest for digest in sorted(digests) if (root.scratch / "data" / short(digest) / "manifest.json").is_file()
+    ]
+    if not there:
+        return
+    from repro.data.manifest import verify
+
+    if problems := [problem for digest in there for problem in verify(root, digest, full=False)]:
+        raise BadDataError(problems)
+
+
 def read_dag(tier: str | None, main: bool) -> Dag:
     """Plan, records and stamps of this checkout; only the main process changes files.
 
@@ -166,6 +181,7 @@ def read_dag(tier: str | None, main: bool) -> Dag:
     dag.missing = [chunk for chunk, runs in dag.chunks.items() if any(is_missing(plan, run, index) for run in runs)]
     dag.data = {short(run.config["data"]): run.data for run in plan.runs.values()}
     if main:
+        refuse_damaged_data(root, {dag.chunks[chunk][0].config["data"] for chunk in dag.missing})
         for chunk in dag.missing:
             stamp(root, chunk).unlink(missing_ok=True)
         for view in dag.views:

@@ -5,7 +5,7 @@ Torch-free and quick, since Snakemake reads it again in every job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from repro.cost import Cost, estimate
 from repro.spec.catalogue import TierTask
 from repro.spec.data import VOCABULARY, digest
-from repro.spec.errors import ConfigError, problem_error, suggest
+from repro.spec.errors import ConfigError, Problem, problem_error, suggest
 from repro.spec.experiment import Experiment
 from repro.spec.hashing import canonical, sha256_json, sha256_text, short
 from repro.spec.identity import Choice, cell_config, chosen_methods, label_of, scaled
@@ -106,14 +106,17 @@ def _whole(configuration: Configuration, tier: str) -> Plan:
     plan = Plan(tier, configuration)
     digests: dict[str, str] = {}
     chosen = configuration.suite.experiments or list(configuration.experiments)
+    problems: list[Problem] = []
     for name in sorted(set(chosen)):
-        experiment = configuration.experiments[name]
-        _add_experiment(plan, experiment, digests)
+        problems += _add_experiment(plan, configuration.experiments[name], digests)
+    if problems:
+        raise ConfigError(problems)
     _fix_chunks(plan)
     return plan
 
 
-def _add_experiment(plan: Plan, experiment: Experiment, digests: dict[str, str]) -> None:
+def _add_experiment(plan: Plan, experiment: Experiment, digests: dict[str, str]) -> list[Problem]:
+    """Adds the cells of one experiment; returns what is wrong with them."""
     configuration = plan.configuration
     task = configuration.tiers[plan.tier].lm
     source = task.data or experiment.data
@@ -121,36 +124,32 @@ def _add_experiment(plan: Plan, experiment: Experiment, digests: dict[str, str])
         digests[source] = digest(configuration.sources[source], configuration.root)
     points = list(product(experiment.model, experiment.optimizer.lr, experiment.optimizer.weight_decay))
     cells: dict[str, str] = {}
+    faults: list[str] = []
     for (model, lr, decay), (entry, params) in product(points, chosen_methods(configuration, experiment)):
         axes = {"model": model, "lr": scaled(lr, task.lr_scale), "weight_decay": decay}
         choice = Choice(entry, params, axes, source, digests[source])
         config = cell_config(configuration, task, experiment, choice)
         label = label_of(experiment, choice)
-        _refuse_unfit(config, VOCABULARY[configuration.sources[source].tokenizer], label, experiment, plan.tier)
-        _refuse_equal(cells, label, config, experiment, plan.tier)
+        faults += _unfit(config, VOCABULARY[configuration.sources[source].tokenizer], task.micro_batch)
+        identity = canonical(config)
+        if identity in cells:  # one run would count as two
+            faults.append(f"the cells {cells[identity]} and {label} are one and the same")
+        cells[identity] = label
         _add_cell(plan, experiment, choice, label, config)
+    place = configuration.documents[experiment.name].place(("model",))
+    return [Problem(*place, "model", f"at tier {plan.tier}: {fault}") for fault in faults]
 
 
-def _refuse_unfit(config: dict[str, Any], vocab: int, label: str, experiment: Experiment, tier: str) -> None:
-    """A vocabulary too small for the tokens, or steps that are no whole number of sequences."""
-    model = config["model"]
-    message = None
+def _unfit(config: dict[str, Any], vocab: int, micro_batch: int | None) -> Iterator[str]:
+    """A vocabulary too small for the tokens; steps that are no whole number of sequences or micro-batches."""
+    model, tokens = config["model"], config["tokens_per_step"]
     if model["vocab"] < vocab:
-        message = f"the model's vocabulary of {model['vocab']} is smaller than the tokenizer's, {vocab}"
-    if config["tokens_per_step"] % model["context"]:
-        message = f"{config['tokens_per_step']} tokens a step are no multiple of the context, {model['context']}"
-    if message:
-        where = f"config/experiments/{experiment.name}.yaml"
-        raise problem_error(ConfigError, where, f"{label} at tier {tier}", message)
-
-
-def _refuse_equal(cells: dict[str, str], label: str, config: dict[str, Any], experiment: Experiment, tier: str) -> None:
-    """A tier that maps two sizes to one would count one run as two."""
-    identity = canonical(config)
-    if identity in cells:
-        message = f"tier {tier} makes the cells {cells[identity]} and {label} equal"
-        raise problem_error(ConfigError, f"config/experiments/{experiment.name}.yaml", "", message)
-    cells[identity] = label
+        yield f"the vocabulary of {model['vocab']} is smaller than the tokenizer's, {vocab}"
+    sequences, rest = divmod(tokens, model["context"])
+    if rest:
+        yield f"{tokens} tokens a step are no multiple of the context, {model['context']}"
+    elif micro_batch and sequences % min(micro_batch, sequences):
+        yield f"{sequences} sequences a step are no multiple of the micro-batch, {micro_batch}"
 
 
 def _add_cell(plan: Plan, experiment: Experiment, choice: Choice, label: str, config: dict[str, Any]) -> None:

@@ -60,6 +60,8 @@ class DataSource(Strict):
         absent = [key for key in needed if not getattr(self, key)]
         if absent:
             raise ValueError(f"kind {self.kind} needs {', '.join(absent)}")
+        if ".." in str(self.file).split("/"):
+            raise ValueError(f"file {self.file} leads out of its package")
         return self
 
 

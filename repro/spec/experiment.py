@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from repro.spec.model import Float, Int, Name, Strict, Text
 
@@ -14,13 +14,26 @@ def _listed(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
+def _once(values: list[Any]) -> list[Any]:
+    """No value stands twice, or one cell would be two."""
+    doubled = [value for place, value in enumerate(values) if value in values[:place]]
+    if doubled:
+        raise ValueError(f"names {doubled[0]} twice")
+    return values
+
+
+Once = AfterValidator(_once)
 Rate = Annotated[Float, Field(gt=0, le=100)]
 Decay = Annotated[Float, Field(ge=0, le=10)]
-Rates = Annotated[list[Rate], BeforeValidator(_listed, json_schema_input_type=Rate | list[Rate]), Field(min_length=1)]
-Decays = Annotated[
-    list[Decay], BeforeValidator(_listed, json_schema_input_type=Decay | list[Decay]), Field(min_length=1)
+Rates = Annotated[
+    list[Rate], BeforeValidator(_listed, json_schema_input_type=Rate | list[Rate]), Field(min_length=1), Once
 ]
-Names = Annotated[list[Name], BeforeValidator(_listed, json_schema_input_type=Name | list[Name]), Field(min_length=1)]
+Decays = Annotated[
+    list[Decay], BeforeValidator(_listed, json_schema_input_type=Decay | list[Decay]), Field(min_length=1), Once
+]
+Names = Annotated[
+    list[Name], BeforeValidator(_listed, json_schema_input_type=Name | list[Name]), Field(min_length=1), Once
+]
 Fraction = Annotated[Float, Field(ge=0, lt=1)]
 
 
@@ -56,7 +69,8 @@ class MethodChoice(Strict):
         if isinstance(value, str):
             return {"name": value}
         if isinstance(value, dict) and "params" not in value:
-            return {"name": value.get("name"), "params": {key: v for key, v in value.items() if key != "name"}}
+            named = {"name": value["name"]} if "name" in value else {}
+            return named | {"params": {key: v for key, v in value.items() if key != "name"}}
         return value
 
 
@@ -76,18 +90,6 @@ class Experiment(Strict):
     precision: Literal["fp32", "bf16"] = "fp32"
     methods: Annotated[list[MethodChoice], Field(min_length=1)] | None = None
     seeds: Annotated[Int, Field(ge=1, le=1000)]
-    metrics: Annotated[list[Name], Field(min_length=1)]
+    metrics: Annotated[list[Name], Field(min_length=1), Once]
     validations: Annotated[Int, Field(ge=4, le=100)] = 10
     assumptions: list[Text] = []
-
-    @model_validator(mode="after")
-    def _no_doubles(self) -> Self:
-        for key, values in (
-            ("model", self.model),
-            ("optimizer.lr", self.optimizer.lr),
-            ("optimizer.weight_decay", self.optimizer.weight_decay),
-            ("metrics", self.metrics),
-        ):
-            if len(set(values)) < len(values):
-                raise ValueError(f"{key} names a value twice")
-        return self

@@ -42,7 +42,8 @@ def _message(model: type[BaseModel], item: Any, path: Path_) -> str:
         known = [word.strip().strip("'") for word in str(context["expected"]).replace(" or ", ", ").split(",")]
         return f"{shown(item['input'])} is not known{suggest(item['input'], known)}"
     if kind == "value_error":
-        return f"{shown(item['input'])}: {context.get('error', item['msg'])}"
+        why = str(context.get("error", item["msg"]))
+        return why if isinstance(item["input"], (dict, list)) else f"{shown(item['input'])}: {why}"
     return f"{shown(item['input'])}: {item['msg'][0].lower()}{item['msg'][1:]}"
 
 

@@ -17,14 +17,17 @@ from repro.spec.methods import MethodEntry, registry, resolve
 from repro.spec.metrics import METRICS
 from repro.spec.overrides import load_merged
 from repro.spec.paths import Root
-from repro.spec.reading import Document, load, read_yaml, validate
+from repro.spec.reading import Document, read_yaml, validate
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Everything that a plan is made of; the experiments keep their documents for file and line."""
+    """Everything that a plan is made of.
+
+    `documents` of experiments (by name) and `files` (suite, tiers, models, data, hardware) know file and line.
+    """
 
     root: Root
     suite: Suite
@@ -35,6 +38,7 @@ class Configuration:
     methods: dict[str, MethodEntry]
     experiments: dict[str, Experiment]
     documents: dict[str, Document]
+    files: dict[str, Document]
 
 
 class _Collector:
@@ -56,17 +60,21 @@ def load_configuration(root: Root) -> Configuration:
     collect = _Collector()
     take = collect.take
     suite_files = [path for path in (root.config / "suite.yaml", root.config / "local.yaml") if path.is_file()]
-    suite = take(lambda: load_merged(Suite, suite_files, [root.shown(path) for path in suite_files])[0])
+    files: dict[str, Any] = {
+        "suite": take(lambda: load_merged(Suite, suite_files, [root.shown(path) for path in suite_files]))
+    }
     kinds: dict[str, Any] = {"tiers": Tiers, "models": Models, "data": Sources, "hardware": Hardware}
-    files: dict[str, Any] = {name: take(partial(_catalogue, root, name, kind)) for name, kind in kinds.items()}
+    files |= {name: take(partial(_catalogue, root, name, kind)) for name, kind in kinds.items()}
     methods = take(registry) or {}
     pairs = [take(partial(read_experiment, root, path)) for path in experiment_files(root)]
     documents = {experiment.name: document for pair in pairs if pair for experiment, document in [pair]}
     experiments = {experiment.name: experiment for pair in pairs if pair for experiment, _ in [pair]}
-    if collect.problems or suite is None:
+    if collect.problems:
         raise ConfigError(collect.problems)
+    suite, tiers, models, sources, hardware = (files[name][0] for name in ("suite", *kinds))
+    places = {name: document for name, (_, document) in files.items()}
     configuration = Configuration(
-        root, suite, files["tiers"], files["models"], files["data"], files["hardware"], methods, experiments, documents
+        root, suite, tiers, models, sources, hardware, methods, experiments, documents, places
     )
     problems = [problem for name in experiments for problem in reference_problems(configuration, name)]
     problems += _catalogue_problems(configuration)
@@ -75,8 +83,9 @@ def load_configuration(root: Root) -> Configuration:
     return configuration
 
 
-def _catalogue(root: Root, name: str, kind: Any) -> Any:
-    return load(kind, root.config / f"{name}.yaml", f"config/{name}.yaml").root
+def _catalogue(root: Root, name: str, kind: Any) -> tuple[Any, Document]:
+    document = read_yaml(root.config / f"{name}.yaml", f"config/{name}.yaml")
+    return validate(kind, document).root, document
 
 
 def experiment_files(root: Root) -> list[Path]:
@@ -119,27 +128,27 @@ def reference_problems(configuration: Configuration, name: str) -> list[Problem]
 
 def _catalogue_problems(configuration: Configuration) -> list[Problem]:
     """Names in tiers.yaml and suite.yaml that nothing is known by."""
-    problems = []
+    wanted: list[tuple[str, tuple[str | int, ...], str, Any]] = []
     for label, tier in configuration.tiers.items():
-        task = tier.lm
-        wanted: list[tuple[str, str, Any]] = [
-            ("model", name, configuration.models) for pair in task.model.items() for name in pair
-        ]
-        wanted += [("data", task.data, configuration.sources)] if task.data else []
-        problems += [
-            Problem("config/tiers.yaml", None, f"{label}.lm.{key}", f"{value} is not known{suggest(value, known)}")
-            for key, value, known in wanted
-            if value not in known
-        ]
+        for base, size in tier.lm.model.items():
+            place = (label, "lm", "model", base)
+            wanted += [("tiers", place, name, configuration.models) for name in (base, size)]
+        if tier.lm.data:
+            wanted.append(("tiers", (label, "lm", "data"), tier.lm.data, configuration.sources))
     suite = configuration.suite
-    if suite.planning_device not in configuration.hardware:
-        text = f"{shown(suite.planning_device)} is not known{suggest(suite.planning_device, configuration.hardware)}"
-        problems.append(Problem("config/suite.yaml", None, "planning_device", text))
-    for name in suite.experiments or []:
-        if name not in configuration.experiments:
-            text = f"{name} is not known{suggest(name, configuration.experiments)}"
-            problems.append(Problem("config/suite.yaml", None, "experiments", text))
-    return problems
+    wanted.append(("suite", ("tier",), suite.tier, configuration.tiers))
+    wanted.append(("suite", ("planning_device",), suite.planning_device, configuration.hardware))
+    for index, name in enumerate(suite.experiments or []):
+        wanted.append(("suite", ("experiments", index), name, configuration.experiments))
+    return [
+        Problem(
+            *configuration.files[file].place(place),
+            ".".join(map(str, place)),
+            f"{shown(value)} is not known{suggest(value, known)}",
+        )
+        for file, place, value, known in wanted
+        if value not in known
+    ]
 
 
 _STATED = re.compile(r"(?<![a-z])(lr|wd|dt)[ _=]*(\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)

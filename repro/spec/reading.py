@@ -60,24 +60,28 @@ class _Refused(Exception):
         self.line, self.message = line, message
 
 
-def read_bytes(path: Path, limit: int, cls: type[ReproError] = ConfigError) -> bytes:
-    """A regular file's bytes, at most `limit` of them; raises `cls` with the reason otherwise."""
+def read_bytes(path: Path, limit: int, cls: type[ReproError] = ConfigError, file: str | None = None) -> bytes:
+    """A regular file's bytes, at most `limit` of them; raises `cls` with the reason otherwise.
+
+    `file` is what messages call it.
+    """
+    name = file or str(path)
     try:
         if not path.is_file():
-            raise problem_error(cls, str(path), "", "no such file")
+            raise problem_error(cls, name, "", "no such file")
         if path.stat().st_size > limit:
-            raise problem_error(cls, str(path), "", f"larger than {limit} bytes")
+            raise problem_error(cls, name, "", f"larger than {limit} bytes")
         return path.read_bytes()
     except OSError as error:
-        raise problem_error(cls, str(path), "", f"cannot be read ({error.strerror})") from None
+        raise problem_error(cls, name, "", f"cannot be read ({error.strerror})") from None
 
 
-def read_text(path: Path, limit: int, cls: type[ReproError] = ConfigError) -> str:
+def read_text(path: Path, limit: int, cls: type[ReproError] = ConfigError, file: str | None = None) -> str:
     """As `read_bytes`, decoded as UTF-8."""
     try:
-        return read_bytes(path, limit, cls).decode("utf-8")
+        return read_bytes(path, limit, cls, file).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise problem_error(cls, str(path), "", f"not UTF-8 text at byte {error.start}") from None
+        raise problem_error(cls, file or str(path), "", f"not UTF-8 text at byte {error.start}") from None
 
 
 def _line(event: Any) -> int:
@@ -185,7 +189,7 @@ class _Builder:
 def read_yaml(path: Path, file: str | None = None) -> Document:
     """The strict reading of one YAML file; raises ConfigError with every problem and its line."""
     name = file or str(path)
-    builder = _Builder(read_text(path, MAX_YAML_BYTES), name)
+    builder = _Builder(read_text(path, MAX_YAML_BYTES, file=name), name)
     try:
         value = builder.document()
     except _Refused as error:
@@ -246,7 +250,7 @@ def parse_json(text: str, file: str) -> Any:
 
 def read_json(path: Path, limit: int = MAX_JSON_BYTES, file: str | None = None) -> Any:
     """The strict reading of one JSON file; raises BadDataError."""
-    return parse_json(read_text(path, limit, BadDataError), file or str(path))
+    return parse_json(read_text(path, limit, BadDataError, file), file or str(path))
 
 
 def validate(model: type[Model], document: Document) -> Model:

@@ -64,14 +64,24 @@ def check_file(path: Path, root: Root, configuration: Configuration) -> None:
             raise BadDataError(problems)
     elif path.suffix == ".py":
         read_method(path)
+    elif path.suffix == ".bin":
+        _check_tokens(path, name)
     elif path.suffix not in (".yaml", ".yml"):
-        raise problem_error(ConfigError, name, "", "is neither .yaml, .json nor a method's .py")
+        raise problem_error(ConfigError, name, "", "is neither .yaml, .json, a method's .py nor a token file's .bin")
     elif path.parent.name == "claims":
         check_claims(path, name, known_names(configuration))
     elif path.stem in CATALOGUES:
         load(CATALOGUES[path.stem], path, name)
     else:
         _check_experiment(path, root, configuration)
+
+
+def _check_tokens(path: Path, name: str) -> None:
+    from repro.data.packed import file_problems
+
+    _, problems = file_problems(path, full=True)
+    if problems:
+        raise BadDataError([Problem(name, None, problem.key, problem.message) for problem in problems])
 
 
 def _check_experiment(path: Path, root: Root, configuration: Configuration) -> None:

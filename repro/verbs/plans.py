@@ -44,8 +44,8 @@ def _summary(whole: Plan, missing: list[Run]) -> None:
     minutes = sum(run.cost.minutes for run in missing)
     device = whole.configuration.suite.planning_device
     say(
-        f"{len(whole.runs)} runs at tier {whole.tier}, {len(missing)} missing: about {minutes / 60:.1f} hours of one worker,"
-        f" {hours:.1f} GPU hours (estimate for {device})"
+        f"{len(whole.runs)} runs at tier {whole.tier}, {len(missing)} missing: about {minutes / 60:.1f} hours of one"
+        f" worker, {hours:.1f} GPU hours (estimate for {device})"
     )
 
 
@@ -138,12 +138,21 @@ _EXPERIMENT_KEYS = {
 
 
 def _experiment_or_tier(experiment: Document, tiers: Document, run: Run, key: tuple[Any, ...]) -> str:
-    own = _at(experiment, _EXPERIMENT_KEYS.get(key, key))
+    own = _at(experiment, _grid_key(experiment, run, _EXPERIMENT_KEYS.get(key, key)))
     replaced = (run.tier, "lm", _TIER_KEYS.get(key, ""))
     if replaced in tiers.places:
         tier_place = _at(tiers, replaced)
         return f"{own} scaled by {tier_place}" if replaced[-1] == "lr_scale" else tier_place
     return own
+
+
+def _grid_key(experiment: Document, run: Run, key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The point of a grid that this run stands at, where `key` names a list of them."""
+    grid = experiment.value["optimizer"].get(key[-1]) if key[0] == "optimizer" else None
+    if not isinstance(grid, list) or key[-1] not in run.axes:
+        return key
+    scale = run.task.lr_scale if key[-1] == "lr" else 1.0
+    return (*key, min(range(len(grid)), key=lambda place: abs(grid[place] * scale - run.axes[key[-1]])))
 
 
 def _params_place(experiment: Document, run: Run, param: str) -> str:
@@ -173,10 +182,6 @@ def _flat(value: Any, path: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], Any]
 
 
 def _documents(whole: Plan) -> dict[tuple[str, str], Document]:
-    from repro.spec.reading import read_yaml
-
-    config = whole.configuration.root.config
-    documents = {("experiment", name): doc for name, doc in whole.configuration.documents.items()}
-    for name in ("tiers", "models", "data"):
-        documents[name, ""] = read_yaml(config / f"{name}.yaml", f"config/{name}.yaml")
-    return documents
+    configuration = whole.configuration
+    documents = {("experiment", name): document for name, document in configuration.documents.items()}
+    return documents | {(name, ""): document for name, document in configuration.files.items()}
