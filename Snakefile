@@ -40,7 +40,7 @@ wildcard_constraints:
 rule all:
     default_target: True
     input:
-        SUITE.stamps(),
+        lambda wildcards: SUITE.keys(),
         VIEWS,
 
 

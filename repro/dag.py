@@ -3,14 +3,15 @@
 Three rules hold the workflow together; docs/decisions/002-workflow.md says why each is needed.
 1. A chunk is in the DAG if one of its runs (or a metric of one) has no record.
 2. Reading the plan in the main process removes a stamp one of whose records is gone.
-3. A view depends on its key file. While runs are missing the key is made by a job that waits for their stamps;
-   otherwise it is written here, and only if its content changed.
+3. A view depends on its key file. While runs are missing the key is taken away here and made by a job that waits
+   for their stamps, and aggregate targets name it among their own inputs; otherwise it is written here, and only
+   if its content changed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,8 +134,29 @@ class Dag:
             if names is None or any(names & set(run.experiments) for run in self.chunks[chunk])
         ]
 
-    def leakage_of(self, chunk: str) -> str:
-        """The passed leakage check of the data that a chunk trains on."""
+    def pending(self) -> list[str]:
+        """Views with missing runs: their keys are made by a job after these runs."""
+        awaited = {name for chunk in self.missing for run in self.chunks[chunk] for name in run.experiments}
+        return [view for view, names in self.views.items() if awaited & set(names)]
+
+    def keys(self, *views: str) -> list[str]:
+        """Keys that wait for runs, of these views or of all; a target names them, so that the runs are its own."""
+        wanted = self.pending()
+        return [f"scratch/plan/{self.plan.tier}/{view}.key" for view in views or wanted if view in wanted]
+
+    def checked_data(self) -> str | Callable[[Any], str]:
+        """Input of a chunk's job: the passed leakage check of its data; a constant if all chunks share it.
+
+        Constants matter: each function of a rule costs Snakemake about 0.1 ms for each of its jobs.
+        """
+        return _constant({chunk: self._leakage_of(chunk) for chunk in self.missing})
+
+    def job_resources(self) -> dict[str, Any]:
+        """What to ask a scheduler for, by key; a constant where all chunks ask for the same."""
+        asked = {chunk: self.resources(chunk) for chunk in self.missing}
+        return {key: _constant({chunk: asked[chunk][key] for chunk in asked}) for key in _RESOURCES}
+
+    def _leakage_of(self, chunk: str) -> str:
         return f"scratch/data/{short(self.chunks[chunk][0].config['data'])}/leakage.json"
 
     def resources(self, chunk: str) -> dict[str, Any]:
@@ -143,10 +165,13 @@ class Dag:
         wall = sum(run.task.wall_minutes or run.cost.minutes * RUNTIME_FACTOR for run in runs)
         return {
             "mem_mb": int(max(run.cost.memory_gb for run in runs) * 1000) + MEMORY_HEADROOM_MB,
-            "minutes": int(wall) + RUNTIME_FLOOR,
+            "runtime": f"{int(wall) + RUNTIME_FLOOR}m",
             "gpu": max(run.cost.devices if run.cost.device == "gpu" else 0 for run in runs),
-            "threads": max(run.task.threads for run in runs),
         }
+
+    def threads(self) -> int:
+        """Threads of a chunk's job; the tier fixes them."""
+        return max((run.task.threads for run in self.plan.runs.values()), default=1)
 
     def site_words(self) -> dict[str, str]:
         """Account, partition and QOS of the user's cluster, checked by the schema; only those that are set."""
@@ -168,6 +193,17 @@ def refuse_damaged_data(root: Root, digests: Iterable[str]) -> None:
         raise BadDataError(problems)
 
 
+_RESOURCES = ("mem_mb", "runtime", "gpu")
+
+
+def _constant(values: dict[str, Any]) -> Any:
+    """The one value that all chunks share, or a function of Snakemake's wildcards."""
+    distinct = set(values.values())
+    if len(distinct) == 1:
+        return distinct.pop()
+    return lambda wildcards: values[wildcards.chunk]
+
+
 def read_dag(tier: str | None, main: bool) -> Dag:
     """Plan, records and stamps of this checkout; only the main process changes files.
 
@@ -184,7 +220,10 @@ def read_dag(tier: str | None, main: bool) -> Dag:
         refuse_damaged_data(root, {dag.chunks[chunk][0].config["data"] for chunk in dag.missing})
         for chunk in dag.missing:
             stamp(root, chunk).unlink(missing_ok=True)
+        pending = dag.pending()
         for view in dag.views:
-            if not dag.stamps(view):
+            if view in pending:
+                key_path(root, plan.tier, view).unlink(missing_ok=True)
+            else:
                 write_key(plan, index, view)
     return dag

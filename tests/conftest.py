@@ -19,6 +19,14 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "repro", "slurm", "tools", "pyproject.toml", "requirements.lock")
 
 
+def shared_case(name: str) -> Path:
+    """A file of the cases that lie beside the checkout."""
+    path = REPOSITORY.parent / "shared" / "cases" / name
+    if not path.is_file():
+        pytest.fail(f"the test needs ../shared/cases/{name} beside the checkout")
+    return path
+
+
 @dataclass(frozen=True)
 class Checkout:
     """A copy of the working files, without records, scratch and environment."""
@@ -81,7 +89,7 @@ def repo_root() -> Path:
     return REPOSITORY
 
 
-@pytest.fixture()
+@pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     """A copy to spoil."""
     target = tmp_path / "checkout"
@@ -89,7 +97,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return copy_checkout(target)
 
 
-@pytest.fixture()
+@pytest.fixture
 def repro_main(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:

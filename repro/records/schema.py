@@ -189,8 +189,9 @@ def _budget_problems(record: RecordModel) -> list[str]:
     if budget is None:
         return [*found, "a training needs a budget"] if record.kind == "train" else found
     if record.kind == "train":
-        steps, per_step = record.config.get("steps"), record.config.get("tokens_per_step")
-        if per_step != budget.tokens_per_step or budget.tokens_planned != budget.tokens_per_step * (steps or 0):
+        steps, rest = divmod(budget.tokens_planned, budget.tokens_per_step or 1)
+        stated = [record.config.get("steps"), record.config.get("tokens_per_step")]
+        if rest or stated != [steps, budget.tokens_per_step]:
             found.append("budget is not what config plans")
     if budget.tokens_seen != budget.steps * budget.tokens_per_step:
         found.append("budget.tokens_seen is not steps * tokens_per_step")

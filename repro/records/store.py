@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,15 @@ def write_record(root: Root, record: dict[str, Any]) -> Path:
     return path
 
 
+def _partial(path: Path) -> Path:
+    """A name for a half-written file that no other writer has, also none of the same number on another host."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+
+
 def write_once(path: Path, text: str) -> None:
     """A whole new file or none: temporary name, fsync, then a link that fails if the name is taken."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = _partial(path)
     try:
         with open(partial, "x", encoding="utf-8") as stream:
             stream.write(text)
@@ -92,7 +98,7 @@ def replace_text(path: Path, text: str) -> bool:
             return False
     except (OSError, UnicodeDecodeError):
         pass
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = _partial(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(text, "utf-8")

@@ -16,7 +16,7 @@ from pydantic import Field, RootModel, StringConstraints, model_validator
 from repro.spec.errors import BadDataError, MissingError, Problem, problem_error
 from repro.spec.hashing import sha256_file, sha256_json
 from repro.spec.model import Digest, Float, Int, Name, Strict, Text
-from repro.spec.paths import Root
+from repro.spec.paths import Root, is_inside
 from repro.spec.rules import RULES
 
 # A tokenizer is what its content is; names are for people.
@@ -75,7 +75,7 @@ def folder_files(root: Root, source: DataSource) -> list[Path]:
     if not folder.is_dir():
         raise problem_error(MissingError, str(source.path), "path", "no such folder; put the text files there")
     found = sorted(p for p in folder.rglob("*") if p.name.endswith(TEXT_SUFFIXES) and p.is_file())
-    leading_out = [p for p in found if not p.resolve().is_relative_to(folder)]
+    leading_out = [p for p in found if not is_inside(p, folder)]
     if leading_out:
         message = "is a link that leads out of the folder"
         raise BadDataError([Problem(str(source.path), None, p.name, message) for p in leading_out])
@@ -88,8 +88,8 @@ def _folder_hashes(root: Root, source: DataSource) -> dict[str, str]:
     """sha256 of each file; a file is read again only if its size or time of change moved."""
     cache_file = root.scratch / "cache" / "folder_hashes.json"
     try:
-        cache: dict[str, list[object]] = json.loads(cache_file.read_text("utf-8"))
-    except (OSError, ValueError):
+        cache: dict[str, list[object]] = dict(json.loads(cache_file.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
         cache = {}
     folder = (root.path / str(source.path)).resolve()
     hashes: dict[str, str] = {}
@@ -97,7 +97,8 @@ def _folder_hashes(root: Root, source: DataSource) -> dict[str, str]:
     for path in folder_files(root, source):
         state = path.stat()
         key, stamp = str(path), [state.st_size, state.st_mtime_ns]
-        if cache.get(key, [])[:2] != stamp:
+        known = cache.get(key)
+        if not isinstance(known, list) or known[:2] != stamp:
             cache[key], changed = [*stamp, sha256_file(path)], True
         hashes[path.relative_to(folder).as_posix()] = str(cache[key][2])
     if changed:

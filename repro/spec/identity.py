@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from repro.spec.catalogue import TierTask
 from repro.spec.experiment import Experiment, MethodChoice
+from repro.spec.hashing import sha256_text, short
 from repro.spec.load import Configuration
 from repro.spec.methods import MethodEntry, resolve
 from repro.spec.rules import RULES
+
+
+MAX_LABEL = 100  # characters; records bound the whole alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +80,10 @@ def label_of(experiment: Experiment, choice: Choice) -> str:
     parts += [axes["model"]] if len(experiment.model) > 1 else []
     parts += [f"lr{_text(axes['lr'])}"] if len(experiment.optimizer.lr) > 1 else []
     parts += [f"wd{_text(axes['weight_decay'])}"] if len(experiment.optimizer.weight_decay) > 1 else []
-    return "/".join(parts)
+    label = "/".join(parts)
+    return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 13]}-{short(sha256_text(label))}"
 
 
 def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A value as it may stand in a name; numbers to all digits that the specification keeps."""
+    return f"{value:.12g}" if isinstance(value, float) else re.sub(r"[^A-Za-z0-9_.+-]", "_", str(value))

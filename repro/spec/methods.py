@@ -131,7 +131,8 @@ def registry(folder: Path | None = None) -> dict[str, MethodEntry]:
 
 def read_method(path: Path) -> MethodEntry:
     """One method's file, parsed but not run; raises ConfigError with everything wrong with it."""
-    file = f"{path.parent.parent.name}/{path.parent.name}/{shown(path.name)}"
+    folders = [part for part in path.parent.parts[-2:] if part != path.anchor]
+    file = "/".join([*folders, shown(path.name)])
     if not re.fullmatch(NAME_PATTERN, path.stem):
         raise ConfigError([Problem(file, None, "", f"a method's file name must match {NAME_PATTERN} before .py")])
     if path.is_symlink():

@@ -58,8 +58,20 @@ class Root:
         """`path` relative to the root where it lies inside, else its last part only."""
         try:
             return path.resolve().relative_to(self.path.resolve()).as_posix()
-        except ValueError:
+        except (ValueError, OSError, RuntimeError):  # outside, or links that lead in a circle
             return path.name
+
+    def named(self, path: Path) -> str:
+        """What messages call a file that the user has named: relative to the root if inside, else as it was given."""
+        return self.shown(path) if is_inside(path, self.path) else str(path)
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether `path` lies in `folder` once all links are followed; a circle of links lies nowhere."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):
+        return False
 
 
 def find_root() -> Root:

@@ -13,7 +13,7 @@ from repro.spec.data import Sources
 from repro.spec.errors import BadDataError, ConfigError, Problem, ReproError, problem_error
 from repro.spec.load import Configuration, load_configuration, read_experiment, reference_problems, title_warnings
 from repro.spec.methods import read_method
-from repro.spec.paths import Root, find_root
+from repro.spec.paths import Root, find_root, is_inside
 from repro.spec.reading import load, read_json
 from repro.verbs.output import say
 
@@ -55,8 +55,8 @@ def _expand(path: Path) -> list[Path]:
 
 def check_file(path: Path, root: Root, configuration: Configuration) -> None:
     """Checks one file; the kind follows from suffix, folder and name."""
-    name = root.shown(path) if path.resolve().is_relative_to(root.path) else str(path)
-    if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
+    name = root.named(path)
+    if path.is_symlink() and not is_inside(path, path.parent):
         raise problem_error(ConfigError, name, "", "is a symbolic link that leads out of its folder")
     if path.suffix == ".json":
         problems = record_problems(read_json(path, MAX_RECORD_BYTES, name), name)

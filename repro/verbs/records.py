@@ -26,7 +26,7 @@ def _files(paths: list[Path], root: Root) -> Iterator[Path]:
 
 def _read(path: Path, root: Root, problems: list[Problem]) -> dict[str, Any] | None:
     """One record, checked; None and its problems otherwise."""
-    name = str(path) if not path.resolve().is_relative_to(root.path) else root.shown(path)
+    name = root.named(path)
     try:
         if path.is_symlink():
             raise problem_error(BadDataError, name, "", "is a symbolic link")

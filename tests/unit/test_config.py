@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from repro.plan import build_plan
 from repro.spec.errors import ConfigError
 from repro.spec.load import load_configuration, read_experiment, title_warnings
 from repro.spec.paths import Root, find_root
-from tests.conftest import Checkout
+from tests.conftest import Checkout, shared_case
 
 Main = Callable[..., tuple[int, str, str]]
 EXPERIMENT = "config/experiments/a_quality.yaml"
@@ -30,10 +31,16 @@ SLIPS = {
     "doubled": (EXPERIMENT, r"^seeds", "task: lm\nseeds", "task", "stands twice"),
     "method": (EXPERIMENT, r"^methods: \[pre_ln", "methods: [prel_ln", "methods.0", 'did you mean "pre_ln"?'),
     "method_markup": (EXPERIMENT, r"^methods: \[pre_ln", 'methods: ["<b>|`x"', "methods.0", "is no method"),
-    "method_path": (EXPERIMENT, r"^methods: \[pre_ln", "methods: [../../x]\nx: [1", "methods.0", "is no method"),
+    "method_path": (EXPERIMENT, r"^methods: \[pre_ln", 'methods: ["../../x"', "methods.0", "is no method"),
     "parameter": (EXPERIMENT, r"dt: 0\.1", "dtt: 0.1", "methods.3", 'did you mean "dt"?'),
     "parameter_type": (EXPERIMENT, r"dt: 0\.1", 'dt: "0.1"', "methods.3", "is not of type float"),
-    "parameter_long": (EXPERIMENT, r"dt: 0\.1", "params: {dt: 0.1}, dp: 1", "methods.3.dp", "unknown key; known: name, params"),
+    "parameter_long": (
+        EXPERIMENT,
+        r"dt: 0\.1",
+        "params: {dt: 0.1}, dp: 1",
+        "methods.3.dp",
+        "unknown key; known: name, params",
+    ),
     "method_without_name": (EXPERIMENT, r"name: peri_ln, dt", "dt", "methods.3.name", "is missing"),
     "method_number": (EXPERIMENT, r"^methods: \[pre_ln", "methods: [3", "methods.0", "3: "),
     "method_twice": (EXPERIMENT, r"^methods: \[pre_ln", "methods: [pre_ln, pre_ln", "model", "are one and the same"),
@@ -42,7 +49,13 @@ SLIPS = {
     "model_twice": (EXPERIMENT, r"gpt2_355m", "gpt2_124m", "model", "names gpt2_124m twice"),
     "data": (EXPERIMENT, r"^data: openwebtext", "data: openwebtxt", "data", 'did you mean "openwebtext"?'),
     "metric": (EXPERIMENT, r"^metrics: \[val_loss", "metrics: [val_los", "metrics.0", 'did you mean "val_loss"?'),
-    "metric_twice": (EXPERIMENT, r"^metrics: \[val_loss", "metrics: [val_loss, val_loss", "metrics", "names val_loss twice"),
+    "metric_twice": (
+        EXPERIMENT,
+        r"^metrics: \[val_loss",
+        "metrics: [val_loss, val_loss",
+        "metrics",
+        "names val_loss twice",
+    ),
     "task": (EXPERIMENT, r"^task: lm", "task: lmm", "task", 'did you mean "lm"?'),
     "task_boolean": (EXPERIMENT, r"^task: lm", "task: off", "task", "quote it"),
     "quoted_number": (EXPERIMENT, r"^tokens: \S+", 'tokens: "1e9"', "tokens", "a number is expected, without quotes"),
@@ -64,17 +77,35 @@ SLIPS = {
     "name_long": (EXPERIMENT, r"^name: a_quality", f"name: {'a' * 50}", "name", "should match pattern"),
     "title_long": (EXPERIMENT, r"^title: .*", f"title: {'a' * 2001}", "title", "at most 2000"),
     "tier": (TIERS, r"^smoke", "smok", "smok", 'did you mean "smoke"?'),
-    "tier_task": (TIERS, r"^  lm", "  ln", "smoke.ln", 'did you mean "lm"?'),
+    "tier_task": (TIERS, r"^  lm", "  ln", "smoke.ln", "unknown key; known: lm, title"),
     "tier_key": (TIERS, r"^    precision", "    precison", "smoke.lm.precison", 'did you mean "precision"?'),
     "tier_method": (TIERS, r"^    seeds", "    methods: [pre_ln]\n    seeds", "smoke.lm.methods", "unknown key"),
     "tier_metrics": (TIERS, r"^    seeds", "    metrics: [val_loss]\n    seeds", "smoke.lm.metrics", "unknown key"),
     "tier_schedule": (TIERS, r"^    seeds", "    schedule: {}\n    seeds", "smoke.lm.schedule", "unknown key"),
     "tier_base": (TIERS, r"\{gpt2_124m", "{gpt2_125m", "smoke.lm.model.gpt2_125m", 'did you mean "gpt2_124m"?'),
-    "tier_model": (TIERS, r"gpt2_355m: gpt_d64_l6", "gpt2_355m: gpt_d64_l7", "smoke.lm.model.gpt2_355m", "is not known"),
+    "tier_model": (
+        TIERS,
+        r"gpt2_355m: gpt_d64_l6",
+        "gpt2_355m: gpt_d64_l7",
+        "smoke.lm.model.gpt2_355m",
+        "is not known",
+    ),
     "tier_data": (TIERS, r"data: embedded_lm", "data: embeded_lm", "smoke.lm.data", 'did you mean "embedded_lm"?'),
     "tier_device": (TIERS, r"device: cpu", "device: tpu", "smoke.lm.device", "is not known"),
-    "tier_micro_batch": (TIERS, r"^    batch_tokens", "    micro_batch: 0\n    batch_tokens", "smoke.lm.micro_batch", "1"),
-    "model_key": (MODELS, r"^gpt_d64_l4: \{n_layer", "gpt_d64_l4: {n_layr", "gpt_d64_l4.n_layr", 'did you mean "n_layer"?'),
+    "tier_micro_batch": (
+        TIERS,
+        r"^    batch_tokens",
+        "    micro_batch: 0\n    batch_tokens",
+        "smoke.lm.micro_batch",
+        "1",
+    ),
+    "model_key": (
+        MODELS,
+        r"^gpt_d64_l4: \{n_layer",
+        "gpt_d64_l4: {n_layr",
+        "gpt_d64_l4.n_layr",
+        'did you mean "n_layer"?',
+    ),
     "model_heads": (MODELS, r"^(gpt_d64_l4: .*n_head): 4", r"\1: 5", "gpt_d64_l4", "64 is not a multiple of n_head 5"),
     "source_key": (DATA, r"^  tokenizer", "  tokeniser", "embedded_lm.tokeniser", 'did you mean "tokenizer"?'),
     "source_kind": (DATA, r"kind: wheel_wikipedia", "kind: script", "embedded_lm.kind", "is not known"),
@@ -82,10 +113,22 @@ SLIPS = {
     "source_hash": (DATA, r"sha256: \w{4}", "sha256: wxyz", "embedded_lm.sha256", "should match pattern"),
     "source_leads_out": (DATA, r"file: gensim", "file: gensim/../..", "embedded_lm", "leads out of its package"),
     "source_absolute": (DATA, r"file: gensim", "file: /etc", "embedded_lm.file", "should match pattern"),
-    "source_code": (DATA, r"^  tokenizer", "  trust_remote_code: true\n  tokenizer", "embedded_lm.trust_remote_code", "unknown"),
+    "source_code": (
+        DATA,
+        r"^  tokenizer",
+        "  trust_remote_code: true\n  tokenizer",
+        "embedded_lm.trust_remote_code",
+        "unknown",
+    ),
     "suite_key": (SUITE, r"^planning_device", "planing_device", "planing_device", 'did you mean "planning_device"?'),
     "suite_tier": (SUITE, r"^tier: smoke", "tier: smok", "tier", 'did you mean "smoke"?'),
-    "suite_experiment": (SUITE, r"^experiments: null", "experiments: [a_qualty]", "experiments.0", 'did you mean "a_quality"?'),
+    "suite_experiment": (
+        SUITE,
+        r"^experiments: null",
+        "experiments: [a_qualty]",
+        "experiments.0",
+        'did you mean "a_quality"?',
+    ),
     "suite_device": (SUITE, r"^planning_device: .*", "planning_device: H100", "planning_device", "is not known"),
     "suite_shell": (SUITE, r"account: null", 'account: "a; rm -rf x"', "slurm.account", "should match pattern"),
     "hardware_key": (HARDWARE, r"memory_gb", "memory_g", "NVIDIA A100-SXM4-40GB.memory_g", 'did you mean "memory_gb"?'),
@@ -118,7 +161,9 @@ def test_a_slip_is_refused_by_file_line_and_key(name: str, checkout: Checkout, r
         assert (place[1], int(place[2]) in near) == (file, True), err
 
 
-@pytest.mark.parametrize("words", [("plan",), ("check-config", "config"), ("show", "x"), ("run", "x"), ("tables",), ("data", "list")])
+@pytest.mark.parametrize(
+    "words", [("plan",), ("check-config", "config"), ("show", "x"), ("run", "x"), ("tables",), ("data", "list")]
+)
 def test_a_slip_costs_a_moment_and_no_traceback(checkout: Checkout, words: tuple[str, ...]) -> None:
     """In a process of its own, as a user sees it."""
     checkout.replace(EXPERIMENT, r"^seeds", "seedz")
@@ -166,18 +211,33 @@ def test_two_cells_that_a_tier_makes_equal_are_refused(checkout: Checkout, repro
     checkout.replace(TIERS, r"gpt2_355m: gpt_d64_l6", "gpt2_355m: gpt_d64_l4")
     code, _, err = repro_main(checkout, "plan", "--tier", "smoke")
     assert code == 64
-    wanted = f"{EXPERIMENT}:{line}: model: at tier smoke: the cells pre_ln/gpt2_124m and pre_ln/gpt2_355m are one and the same"
-    assert wanted in err.splitlines()
+    fault = "the cells pre_ln/gpt2_124m and pre_ln/gpt2_355m are one and the same"
+    assert f"{EXPERIMENT}:{line}: model: at tier smoke: {fault}" in err.splitlines()
     assert repro_main(checkout, "plan", "--tier", "desk")[0] == 0
 
 
 @pytest.mark.parametrize(
     ("file", "pattern", "new", "says"),
     [
-        (MODELS, r"^(gpt_d64_l4: .*vocab): 256", r"\1: 255", "the vocabulary of 255 is smaller than the tokenizer's, 256"),
+        (
+            MODELS,
+            r"^(gpt_d64_l4: .*vocab): 256",
+            r"\1: 255",
+            "the vocabulary of 255 is smaller than the tokenizer's, 256",
+        ),
         (MODELS, r"^(gpt_d64_l4: .*context): 64", r"\1: 60", "1024 tokens a step are no multiple of the context, 60"),
-        (TIERS, r"^    batch_tokens: 1024", "    batch_tokens: 1000", "1000 tokens a step are no multiple of the context, 64"),
-        (TIERS, r"^    batch_tokens", "    micro_batch: 5\n    batch_tokens", "16 sequences a step are no multiple of the micro-batch, 5"),
+        (
+            TIERS,
+            r"^    batch_tokens: 1024",
+            "    batch_tokens: 1000",
+            "1000 tokens a step are no multiple of the context, 64",
+        ),
+        (
+            TIERS,
+            r"^    batch_tokens",
+            "    micro_batch: 5\n    batch_tokens",
+            "16 sequences a step are no multiple of the micro-batch, 5",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused(
@@ -186,7 +246,9 @@ def test_what_does_not_fit_together_is_refused(
     checkout.replace(file, pattern, new)
     code, out, err = repro_main(checkout, "plan", "--tier", "smoke")
     assert (code, out) == (64, "")
-    assert re.search(rf"^config/experiments/a_quality\.yaml:\d+: model: at tier smoke: {re.escape(says)}$", err, re.MULTILINE)
+    assert re.search(
+        rf"^config/experiments/a_quality\.yaml:\d+: model: at tier smoke: {re.escape(says)}$", err, re.MULTILINE
+    )
     assert len(err.splitlines()) >= 2, "all experiments that it concerns are named"
 
 
@@ -266,18 +328,18 @@ def test_check_config_refuses_any_file_that_is_not_what_it_says(
 
 def test_check_config_follows_no_link_out_of_a_folder(checkout: Checkout, repro_main: Main) -> None:
     (checkout.path / "in" / "deep").mkdir(parents=True)
-    for name, target in {"out.yaml": "../../config/models.yaml", "loop.yaml": "loop.yaml", "dead.yaml": "nowhere"}.items():
+    for name, target in {
+        "out.yaml": "../../config/models.yaml",
+        "loop.yaml": "loop.yaml",
+        "dead.yaml": "nowhere",
+    }.items():
         (checkout.path / "in" / name).symlink_to(target)
         code, _, err = repro_main(checkout, "check-config", f"in/{name}")
         assert code == 64, err
 
 
 def test_case_s10_a_hostile_submission_is_refused_as_a_whole(checkout: Checkout, repro_main: Main) -> None:
-    import shutil
-
-    from tests.unit.test_reading import case
-
-    shutil.copy(case("S10/submission.json"), checkout.path / "submission.json")
+    shutil.copy(shared_case("S10/submission.json"), checkout.path / "submission.json")
     for words in (["check-config", "submission.json"], ["records", "validate", "submission.json"]):
         code, out, err = repro_main(checkout, *words)
         assert (code, out) == (65, "")

@@ -17,15 +17,7 @@ from repro.spec.hashing import canonical, sha256_json
 from repro.spec.model import Float, Int, Strict
 from repro.spec.overrides import load_merged
 from repro.spec.reading import MAX_DEPTH, MAX_JSON_BYTES, MAX_YAML_BYTES, load, parse_json, read_json, read_yaml
-
-CASES = Path(__file__).resolve().parents[3] / "shared" / "cases"
-
-
-def case(name: str) -> Path:
-    """A file of the shared cases."""
-    if not (CASES / name).is_file():
-        pytest.fail(f"the test needs ../shared/cases/{name} beside the checkout")
-    return CASES / name
+from tests.conftest import shared_case
 
 
 def yaml_of(tmp_path: Path, text: str | bytes) -> Path:
@@ -53,9 +45,9 @@ class Numbers(Strict):
 
 
 def test_case_c01_every_spelling_is_a_number_and_has_one_identity() -> None:
-    document = read_yaml(case("C01/config.yaml"))
+    document = read_yaml(shared_case("C01/config.yaml"))
     assert not [key for key, value in document.value.items() if isinstance(value, str)]
-    read = load(Numbers, case("C01/config.yaml"))
+    read = load(Numbers, shared_case("C01/config.yaml"))
     assert (read.steps, type(read.steps)) == (100000, int)
     assert (read.warmup, read.clip, read.eps, read.betas) == (2000, 0.5, 1e-8, [0.9, 0.95])
     assert len({sha256_json(value) for value in (read.lr, read.lr_b, read.lr_c)}) == 1
@@ -79,7 +71,7 @@ def test_case_c01_through_an_experiment(tmp_path: Path) -> None:
 
 def test_case_c02_words_that_other_readers_take_for_something_else_are_refused_by_line() -> None:
     with pytest.raises(ConfigError) as caught:
-        read_yaml(case("C02/config.yaml"), "c.yaml")
+        read_yaml(shared_case("C02/config.yaml"), "c.yaml")
     found = {problem.key: (problem.line, problem.message) for problem in caught.value.problems}
     assert found.keys() == {"norm", "final_norm", "schedule", "seed"}
     assert [found[key][0] for key in ("norm", "final_norm", "schedule", "seed")] == [1, 2, 5, 6]
@@ -240,7 +232,7 @@ class Both(Strict):
 
 
 def test_case_c03_a_typo_in_an_override_is_refused_with_the_near_name() -> None:
-    paths = [case("C03/base.yaml"), case("C03/override.yaml")]
+    paths = [shared_case("C03/base.yaml"), shared_case("C03/override.yaml")]
     with pytest.raises(ConfigError) as caught:
         load_merged(Both, paths, ["base.yaml", "over.yaml"])
     assert [str(problem) for problem in caught.value.problems] == [
@@ -249,8 +241,10 @@ def test_case_c03_a_typo_in_an_override_is_refused_with_the_near_name() -> None:
 
 
 def test_case_c03_mended_it_replaces_single_values_and_keeps_their_places(tmp_path: Path) -> None:
-    mended = yaml_of(tmp_path, "# mended\n" + case("C03/override.yaml").read_text("utf-8").replace("n_layr", "n_layer"))
-    merged, document = load_merged(Both, [case("C03/base.yaml"), mended], ["base.yaml", "over.yaml"])
+    mended = yaml_of(
+        tmp_path, "# mended\n" + shared_case("C03/override.yaml").read_text("utf-8").replace("n_layr", "n_layer")
+    )
+    merged, document = load_merged(Both, [shared_case("C03/base.yaml"), mended], ["base.yaml", "over.yaml"])
     assert (merged.model.n_layer, merged.model.n_head) == (24, 12)
     assert (merged.model.norm.place, merged.model.norm.eps) == ("post", 1e-5)
     assert merged.train.lr == 3e-4
@@ -285,7 +279,7 @@ def test_an_override_replaces_lists_whole_and_forgets_what_was_below(tmp_path: P
 def test_an_empty_override_changes_nothing(tmp_path: Path) -> None:
     """A settings file with comments only."""
     (tmp_path / "over.yaml").write_text("# nothing yet\n")
-    merged, _ = load_merged(Both, [case("C03/base.yaml"), tmp_path / "over.yaml"])
+    merged, _ = load_merged(Both, [shared_case("C03/base.yaml"), tmp_path / "over.yaml"])
     assert merged.model.n_layer == 12
 
 

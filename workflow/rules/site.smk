@@ -13,5 +13,5 @@ rule page:
 
 rule site:
     input:
-        SUITE.stamps(),
+        lambda wildcards: SUITE.keys("site"),
         SITE,

@@ -1,0 +1,202 @@
+"""Writes the generated parts of docs/*.md out of the code: modules and layers, methods and metrics, the command line.
+
+A generated part stands between two comment lines with its name; everything around it is written by hand and kept.
+`python tools/docs.py` writes, `python tools/docs.py --check` tells what is stale and ends with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from repro.cli import app
+from repro.spec.methods import registry
+from repro.spec.metrics import METRICS
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "repro"
+HEAVY = ("torch", "lightning", "datasets", "transformers", "safetensors", "tiktoken", "gensim")
+SLOW = ("scipy", "pandas", "matplotlib", "jinja2")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; bars inside cells are escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def code(text: str) -> str:
+    """`text` as code."""
+    return f"`{text}`"
+
+
+# Modules and layers
+
+
+def modules() -> list[Path]:
+    """Modules of the package; methods are listed in a table of their own."""
+    found = sorted(PACKAGE.rglob("*.py"))
+    return [path for path in found if path.parent.name != "methods" or path.name == "__init__.py"]
+
+
+def part_of(path: Path) -> str:
+    """First folder below the package, or the module itself."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def says(path: Path) -> str:
+    """First sentence or paragraph of a module's docstring, in one line."""
+    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    return " ".join(text.split("\n\n", maxsplit=1)[0].split())
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Full dotted names that a module imports anywhere."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "repro":
+            yield from (f"repro.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield str(node.module)
+
+
+def layers() -> str:
+    """Each part of the package, the parts that it imports, and the large libraries that it touches."""
+    parts: dict[str, set[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts.setdefault(part_of(path), set()).update(imported(path))
+    rows = []
+    for part, names in sorted(parts.items()):
+        if part.startswith("__"):
+            continue
+        below = sorted({name.split(".")[1] for name in names if name.startswith("repro.")} - {part})
+        roots = {name.split(".")[0] for name in names}
+        heavy, slow = [name for name in HEAVY if name in roots], [name for name in SLOW if name in roots]
+        libraries = [*heavy, *(f"{name} (late)" for name in slow)]
+        rows.append((code(part), ", ".join(below) or "nothing", ", ".join(libraries) or "none"))
+    return table(("part", "imports of this package", "large libraries"), rows)
+
+
+def module_table() -> str:
+    """Every module with what its docstring says."""
+    rows = []
+    for path in modules():
+        name = path.relative_to(PACKAGE.parent).as_posix()
+        if path.name not in ("__main__.py",) and says(path):
+            rows.append((code(name.removesuffix("__init__.py")), says(path)))
+    return table(("module", "what it is"), rows)
+
+
+# Methods and metrics
+
+
+def methods() -> str:
+    """The registry as it is read by the planner; the rule is the first line of each file."""
+    rows = []
+    for entry in registry(PACKAGE / "methods").values():
+        info = entry.info
+        params = ", ".join(f"{key} = {value}" for key, value in info.params.items()) or "none"
+        grid = "; ".join(f"{key}: {', '.join(map(str, values))}" for key, values in info.grid.items()) or "none"
+        rows.append((code(entry.name), info.title, says(entry.path), info.ref, params, grid, info.dt_zero))
+    return table(("name", "title", "rule and whose form it is", "reference", "parameters", "grid", "dt = 0"), rows)
+
+
+def metrics() -> str:
+    """Every protocol that a number can be made by."""
+    rows = [(code(m.name), code(m.protocol), m.unit, m.better, m.says) for m in METRICS.values()]
+    return table(("metric", "protocol", "unit", "better is", "how it is worked out"), rows)
+
+
+# Command line
+
+
+def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(words, command) of every verb that is shown."""
+    for name, inner in getattr(command, "commands", {}).items():
+        if not inner.hidden:
+            yield from leaves(inner, (*words, name))
+    if not hasattr(command, "commands"):
+        yield words, command
+
+
+def _usage(words: tuple[str, ...], command: Any) -> str:
+    arguments = []
+    for param in command.params:
+        if param.param_type_name == "argument":
+            name = (param.metavar or param.name).strip("[]").upper().removesuffix("...")
+            shown = f"{name}..." if param.nargs == -1 else name
+            arguments.append(shown if param.required else f"[{shown}]")
+    return " ".join([*words, *arguments])
+
+
+def verb(words: tuple[str, ...], command: Any) -> str:
+    """One verb: usage, what it does, its options."""
+    lines = [f"**{code(_usage(words, command))}**: {' '.join((command.help or '').split())}", ""]
+    for param in command.params:
+        if param.param_type_name == "option" and not param.hidden and param.name != "help":
+            value = "" if param.is_flag else f" {param.name.upper()}"
+            lines.append(f"- {code(param.opts[0] + value)}: {param.help or 'default: ' + str(param.default)}")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def command_line() -> str:
+    """All verbs in the order of the help."""
+    found = leaves(typer.main.get_command(app), ("repro",))
+    return "\n".join(verb(words, command) for words, command in found).rstrip()
+
+
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "docs/architecture.md": {"layers": layers, "modules": module_table},
+    "docs/methods.md": {"methods": methods, "metrics": metrics},
+    "docs/cli.md": {"verbs": command_line},
+}
+
+
+def filled(text: str, name: str, content: str) -> str:
+    """`text` with the part between the two comments of `name` replaced; raises ValueError where they are not there."""
+    begin, end = f"<!-- generated: {name}, by tools/docs.py -->", f"<!-- end of {name} -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if len(pattern.findall(text)) != 1:
+        raise ValueError(f"no single part {name!r} between {begin} and {end}")
+    return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text)
+
+
+def texts(root: Path = ROOT) -> dict[str, str]:
+    """{file: its whole content as it should be}; hand-written parts are those of `root`."""
+    found = {}
+    for file, parts in PARTS.items():
+        text = (root / file).read_text("utf-8")
+        for name, make in parts.items():
+            text = filled(text, name, make())
+        found[file] = text
+    return found
+
+
+def stale(root: Path = ROOT) -> list[str]:
+    """Files whose generated parts are not what the code says now."""
+    return [file for file, text in texts(root).items() if (root / file).read_text("utf-8") != text]
+
+
+def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Writes, or with --check only tells; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something is stale")
+    check = parser.parse_args(words).check
+    found = stale(root)
+    for file in found:
+        print(f"{file}: {'stale, run: python tools/docs.py' if check else 'written'}", file=sys.stderr)
+        if not check:
+            (root / file).write_text(texts(root)[file], "utf-8")
+    return int(check and bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
