@@ -51,6 +51,10 @@ include: "workflow/rules/tables.smk"
 include: "workflow/rules/site.smk"
 
 
-# Whatever happened, tables and page of what is recorded exist afterwards.
+# Whatever happened, tables and page of what is recorded exist afterwards; what is up to date is left alone.
+onsuccess:
+    shell("python -m repro report --tier {TIER:q}")
+
+
 onerror:
     shell("python -m repro report --tier {TIER:q}")

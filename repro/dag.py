@@ -89,6 +89,16 @@ def write_key(plan: Plan, index: Index, view: str) -> Path:
     return path
 
 
+def is_fresh(plan: Plan, index: Index, view: str) -> bool:
+    """Whether a view's files are there, unaltered, and made of just these records."""
+    path = key_path(plan.configuration.root, plan.tier, view)
+    try:
+        known = path.read_text("utf-8")
+    except OSError:
+        return False
+    return path.with_suffix(".made").is_file() and known == key_text(plan, index, view)
+
+
 def note_outputs(plan: Plan, view: str, outputs: list[Path]) -> None:
     """Remembers what a view's files looked like when it was made."""
     root = plan.configuration.root

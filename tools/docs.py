@@ -22,8 +22,7 @@ from repro.spec.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "repro"
-HEAVY = ("torch", "lightning", "datasets", "transformers", "safetensors", "tiktoken", "gensim")
-SLOW = ("scipy", "pandas", "matplotlib", "jinja2")
+LARGE = ("torch", "lightning", "transformers", "safetensors", "tiktoken", "scipy", "pandas", "matplotlib", "jinja2")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -57,9 +56,10 @@ def says(path: Path) -> str:
     return " ".join(text.split("\n\n", maxsplit=1)[0].split())
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Full dotted names that a module imports anywhere."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+def imported(path: Path, *, at_top: bool = False) -> Iterator[str]:
+    """Full dotted names that a module imports anywhere, or at its top only."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in tree.body if at_top else ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module == "repro":
@@ -70,17 +70,18 @@ def imported(path: Path) -> Iterator[str]:
 
 def layers() -> str:
     """Each part of the package, the parts that it imports, and the large libraries that it touches."""
-    parts: dict[str, set[str]] = {}
+    parts: dict[str, list[Path]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        parts.setdefault(part_of(path), set()).update(imported(path))
+        parts.setdefault(part_of(path), []).append(path)
     rows = []
-    for part, names in sorted(parts.items()):
+    for part, paths in sorted(parts.items()):
         if part.startswith("__"):
             continue
+        names = {name for path in paths for name in imported(path)}
+        top = {name.split(".")[0] for path in paths for name in imported(path, at_top=True)}
         below = sorted({name.split(".")[1] for name in names if name.startswith("repro.")} - {part})
         roots = {name.split(".")[0] for name in names}
-        heavy, slow = [name for name in HEAVY if name in roots], [name for name in SLOW if name in roots]
-        libraries = [*heavy, *(f"{name} (late)" for name in slow)]
+        libraries = [name if name in top else f"{name} (late)" for name in LARGE if name in roots]
         rows.append((code(part), ", ".join(below) or "nothing", ", ".join(libraries) or "none"))
     return table(("part", "imports of this package", "large libraries"), rows)
 

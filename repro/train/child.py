@@ -104,7 +104,8 @@ class Worker:
                 self._evaluate(job, record)
             if record["status"] in ("complete", "diverged"):
                 shutil.rmtree(folder, ignore_errors=True)
-        self.pipe.send({"event": "done", "id": job["id"], "status": record["status"]})
+        loss, speed = record["probes"].get("val_loss_last"), (record["speed"] or {}).get("tokens_per_second")
+        self.pipe.send({"event": "done", "id": job["id"], "status": record["status"], "loss": loss, "speed": speed})
         return True
 
     def _made_meanwhile(self, job: dict[str, Any]) -> dict[str, Any] | None:

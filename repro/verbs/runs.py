@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -30,7 +31,10 @@ def run(
     missing = runs if no_record else todo(plan, runs, index)
     for group in _by_threads(missing):
         batch = make_batch(root, plan, group, index, options)
-        run_jobs(batch, Progress(len(group)))
+        try:
+            run_jobs(batch, Progress(len(group), trial=no_record))
+        finally:
+            shutil.rmtree(root.scratch / "trial", ignore_errors=True)
     if stamp is not None:
         _check_whole(plan, runs)
         write_stamp(stamp, runs)
@@ -51,11 +55,21 @@ def _check_whole(plan: Any, runs: list[Run]) -> None:
         raise problem_error(BadDataError, "records", left[0].id, f"{len(left)} run(s) ended without a record")
 
 
+def _numbers(event: Event) -> str:
+    """What a person wants to see at the end of a run; nothing where there is no number."""
+    parts = []
+    if event.get("loss") is not None:
+        parts.append(f"validation loss {event['loss']:.4f} nats a token")
+    if event.get("speed") is not None:
+        parts.append(f"{event['speed']:.0f} tokens/s")
+    return "".join(f", {part}" for part in parts)
+
+
 class Progress:
     """One live line on a terminal: run, step, rate, time left; elsewhere only what went wrong."""
 
-    def __init__(self, total: int) -> None:
-        self.total, self.done = total, 0
+    def __init__(self, total: int, trial: bool = False) -> None:
+        self.total, self.done, self.trial = total, 0, trial
         self.live = sys.stderr.isatty()
         self.started, self.first, self.last_shown = time.monotonic(), 0, 0.0
         self.steps = 0
@@ -76,8 +90,8 @@ class Progress:
             self._line(f"{event['id']}: another process is training this run")
         elif kind == "done":
             self.done += 1
-            if event["status"] != "complete" or self.live:
-                self._line(f"{event['id']}: {event['status']} ({self.done} of {self.total})")
+            if event["status"] != "complete" or self.live or self.trial:
+                self._line(f"{event['id']}: {event['status']}{_numbers(event)} ({self.done} of {self.total})")
 
     def _line(self, text: str) -> None:
         say(f"\r\x1b[K{text}" if self.live else text)

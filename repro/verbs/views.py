@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.dag import PAPERS, note_outputs, write_key
+from repro.dag import PAPERS, is_fresh, note_outputs, views, write_key
 from repro.plan import Plan, build_plan
 from repro.records.index import Index, load_index
 from repro.spec.claims import Claim, known_names, load_claims
@@ -152,20 +152,26 @@ def _write_site(world: World) -> None:
 
 
 def report(tier: str | None, verdicts: bool) -> None:
-    """All views of whatever is recorded; with `verdicts` only shows where they are and what they say."""
+    """All views of whatever is recorded that are not up to date; with `verdicts` also what they say and where."""
     from repro.report.tables import boards, write_leaderboard, write_tables
 
     world = _world(tier)
-    if not verdicts:
-        for name in PAPERS:
+    stale = {view for view in views(world.plan) if not is_fresh(world.plan, world.index, view)}
+    for name in PAPERS:
+        if f"paper_{name}" in stale:
             _told(world, f"paper_{name}", write_tables(world.root, world.plan, world.index, world.claims, name))
-        if boards(world.plan, "lm"):
-            _told(world, "leaderboard", write_leaderboard(world.root, world.plan, world.index, "lm"))
+    if "leaderboard" in stale and boards(world.plan, "lm"):
+        _told(world, "leaderboard", write_leaderboard(world.root, world.plan, world.index, "lm"))
+    if "site" in stale:
         _write_site(world)
-        return
-    print_verdicts(world, PAPERS)
+    if verdicts:
+        print_verdicts(world, PAPERS)
+        _print_places(world)
+
+
+def _print_places(world: World) -> None:
+    tier = world.plan.tier
     recorded = [record for record in map(world.index.train, world.plan.runs) if record is not None]
-    print()
-    print(f"{len(recorded)} of {len(world.plan.runs)} planned runs are recorded at tier {world.plan.tier}.")
-    print(f"tables  {world.root.shown(world.root.tables(world.plan.tier))}")
-    print(f"page    {world.root.shown(world.root.site(world.plan.tier))}/index.html")
+    print(f"\n{len(recorded)} of {len(world.plan.runs)} planned runs are recorded at tier {tier}.")
+    print(f"tables  {world.root.shown(world.root.tables(tier))}")
+    print(f"page    {world.root.shown(world.root.site(tier))}/index.html")
