@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -131,7 +130,8 @@ def site(tier: TierOption = None) -> None:
 
 @app.command()
 def report(
-    tier: TierOption = None, verdicts: Annotated[bool, typer.Option(help="print the verdict table")] = False
+    tier: TierOption = None,
+    verdicts: Annotated[bool, typer.Option("--verdicts", help="and print the verdicts")] = False,
 ) -> None:
     """Tables, leaderboard and page of whatever is recorded now."""
     from repro.verbs import views
@@ -157,13 +157,12 @@ def doctor() -> None:
 
 def main() -> None:
     """Entry point: problems go to standard error, one a line, and become the contract's exit codes."""
+    out = sys.stdout
     try:
         app()
     except ReproError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
     except SystemExit as end:
-        sys.exit(USAGE_ERROR if end.code == 2 else end.code)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        reader_left = sys.stdout is not out  # typer mutes the stream then, and would say 1
+        sys.exit(0 if reader_left else USAGE_ERROR if end.code == 2 else end.code)

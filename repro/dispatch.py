@@ -17,11 +17,17 @@ from repro.records.skeleton import eval_skeleton, train_skeleton
 from repro.records.store import replace_text
 from repro.spec.catalogue import ModelSpec
 from repro.spec.data import TOKENIZERS
-from repro.spec.errors import ConfigError, MissingError, Problem, shown
+from repro.spec.errors import ConfigError, MissingError, Problem, problem_error, shown
 from repro.spec.hashing import short
 from repro.spec.load import load_configuration
 from repro.spec.paths import Root
 from repro.spec.reading import read_json
+
+
+NO_WEIGHTS = (
+    "the run is recorded but its final weights are not here, and a new metric is made of them;"
+    " copy the file from where the run was trained"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ def find_runs(root: Root, names: Iterable[str], tier: str | None) -> tuple[Plan,
     tiers = [first, *(t for t in TIERS if tier is None and t != first and t in configuration.tiers)]
     for candidate in tiers:
         plan = build_plan(root, candidate, configuration=configuration)
-        chunks, aliases = plan.chunks(), {run.alias: run for run in plan.runs.values()}
+        chunks, aliases = plan.chunks(), plan.by_alias()
         found = {
             name: chunks.get(name) or [run for run in (plan.runs.get(name), aliases.get(name)) if run]
             for name in wanted
@@ -80,6 +86,9 @@ def make_batch(root: Root, plan: Plan, runs: list[Run], index: Index, options: O
 
 def _job(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> dict[str, Any]:
     record = None if options.no_record else index.latest(run.id)
+    weights = root.scratch / ("trial" if options.no_record else "final") / f"{run.id}.safetensors"
+    if record is not None and not weights.is_file():
+        raise problem_error(MissingError, root.shown(weights), run.alias, NO_WEIGHTS)
     base = train_skeleton(root, run, data_used(root, run))
     if options.steps is not None:
         base = base | {"config": base["config"] | {"steps": min(options.steps, base["config"]["steps"])}}
@@ -97,7 +106,7 @@ def _job(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> di
         "eval_tokens": tokens,
         "data": str(root.scratch / "data" / short(run.config["data"])),
         "checkpoints": str(root.scratch / folder / run.id),
-        "weights": str(root.scratch / ("trial" if options.no_record else "final") / f"{run.id}.safetensors"),
+        "weights": str(weights),
         "log": str(root.scratch / "logs" / f"{run.chunk}.log"),
         "device": run.cost.device,
         "devices": run.cost.devices,

@@ -70,6 +70,15 @@ class Plan:
     runs: dict[str, Run] = field(default_factory=dict)
     cells: dict[str, list[Cell]] = field(default_factory=dict)
 
+    def by_alias(self) -> dict[str, Run]:
+        """Runs by each of their names: a run that several experiments share has one in each."""
+        return {
+            f"{name}/{cell.label}/s{seed}@{self.tier}": self.runs[identity]
+            for name, cells in self.cells.items()
+            for cell in cells
+            for identity, seed in zip(cell.run_ids, cell.seeds, strict=True)
+        }
+
     def chunks(self) -> dict[str, list[Run]]:
         """Runs by chunk, in the order of their ids."""
         found: dict[str, list[Run]] = {}
@@ -119,12 +128,12 @@ def _add_experiment(plan: Plan, experiment: Experiment, digests: dict[str, str])
     """Adds the cells of one experiment; returns what is wrong with them."""
     configuration = plan.configuration
     task = configuration.tiers[plan.tier].lm
-    source = task.data or experiment.data
+    source = task.stand_in(experiment.data)
     if source not in digests:
         digests[source] = digest(configuration.sources[source], configuration.root)
     points = list(product(experiment.model, experiment.optimizer.lr, experiment.optimizer.weight_decay))
     cells: dict[str, str] = {}
-    faults: list[str] = []
+    faults = [f"{name} has no stand-in in config/tiers.yaml" for name in experiment.model if not _has_size(task, name)]
     for (model, lr, decay), (entry, params) in product(points, chosen_methods(configuration, experiment)):
         axes = {"model": model, "lr": scaled(lr, task.lr_scale), "weight_decay": decay}
         choice = Choice(entry, params, axes, source, digests[source])
@@ -138,6 +147,11 @@ def _add_experiment(plan: Plan, experiment: Experiment, digests: dict[str, str])
         _add_cell(plan, experiment, choice, label, config)
     place = configuration.documents[experiment.name].place(("model",))
     return [Problem(*place, "model", f"at tier {plan.tier}: {fault}") for fault in faults]
+
+
+def _has_size(task: TierTask, model: str) -> bool:
+    """A tier that makes models small makes all of them small: one that it does not know would run at full size."""
+    return not task.model or model in task.model or model in task.model.values()
 
 
 def _unfit(config: dict[str, Any], vocab: int, micro_batch: int | None) -> Iterator[str]:

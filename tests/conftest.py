@@ -15,16 +15,21 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.shared import SHARED, shared
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "repro", "slurm", "tools", "pyproject.toml", "requirements.lock")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """In CI no test may be skipped for want of the files beside the checkout."""
+    if os.environ.get("CI") and not SHARED.is_dir():
+        raise pytest.UsageError("CI needs the folder ../shared beside the checkout")
+
+
 def shared_case(name: str) -> Path:
     """A file of the cases that lie beside the checkout."""
-    path = REPOSITORY.parent / "shared" / "cases" / name
-    if not path.is_file():
-        pytest.fail(f"the test needs ../shared/cases/{name} beside the checkout")
-    return path
+    return shared(f"cases/{name}")
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ from typing import Any
 import typer
 
 from repro.cli import app
+from repro.spec.load import load_configuration
 from repro.spec.methods import registry
 from repro.spec.metrics import METRICS
+from repro.spec.paths import Root
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "repro"
@@ -99,15 +101,24 @@ def module_table() -> str:
 # Methods and metrics
 
 
-def methods() -> str:
-    """The registry as it is read by the planner; the rule is the first line of each file."""
+def methods(only: set[str] | None = None) -> str:
+    """The registry as it is read by the planner, or a part of it; the rule is the first line of each file."""
     rows = []
     for entry in registry(PACKAGE / "methods").values():
+        if only is not None and entry.name not in only:
+            continue
         info = entry.info
         params = ", ".join(f"{key} = {value}" for key, value in info.params.items()) or "none"
         grid = "; ".join(f"{key}: {', '.join(map(str, values))}" for key, values in info.grid.items()) or "none"
         rows.append((code(entry.name), info.title, says(entry.path), info.ref, params, grid, info.dt_zero))
     return table(("name", "title", "rule and whose form it is", "reference", "parameters", "grid", "dt = 0"), rows)
+
+
+def needed_methods(text: str) -> set[str]:
+    """Methods that a page must list: those it lists already, and those that a paper's experiment names."""
+    experiments = load_configuration(Root(ROOT)).experiments.values()
+    named = {choice.name.casefold() for one in experiments if one.paper for choice in one.methods or []}
+    return named | set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 
 def metrics() -> str:
@@ -170,20 +181,24 @@ def filled(text: str, name: str, content: str) -> str:
     return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text)
 
 
-def texts(root: Path = ROOT) -> dict[str, str]:
-    """{file: its whole content as it should be}; hand-written parts are those of `root`."""
+def texts(root: Path = ROOT, whole: bool = True) -> dict[str, str]:
+    """{file: its whole content as it should be}; hand-written parts are those of `root`.
+
+    Not `whole`: without methods that were only dropped in, which need no second file.
+    """
     found = {}
     for file, parts in PARTS.items():
-        text = (root / file).read_text("utf-8")
+        old = text = (root / file).read_text("utf-8")
         for name, make in parts.items():
-            text = filled(text, name, make())
+            content = make() if whole or make is not methods else methods(needed_methods(old))
+            text = filled(text, name, content)
         found[file] = text
     return found
 
 
-def stale(root: Path = ROOT) -> list[str]:
+def stale(root: Path = ROOT, whole: bool = True) -> list[str]:
     """Files whose generated parts are not what the code says now."""
-    return [file for file, text in texts(root).items() if (root / file).read_text("utf-8") != text]
+    return [file for file, text in texts(root, whole).items() if (root / file).read_text("utf-8") != text]
 
 
 def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -191,7 +206,7 @@ def main(words: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something is stale")
     check = parser.parse_args(words).check
-    found = stale(root)
+    found = stale(root, whole=not check)
     for file in found:
         print(f"{file}: {'stale, run: python tools/docs.py' if check else 'written'}", file=sys.stderr)
         if not check:

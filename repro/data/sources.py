@@ -100,10 +100,10 @@ def _wikipedia(dump: bytes, file: str) -> Iterator[Document]:
 
 
 def _fetched_files(root: Root, name: str, source: DataSource) -> list[Path]:
-    """Files that the fetch verb has brought; MissingError names the place and the verb. Never connects."""
+    """Files of a source that is too large to ship; MissingError names the place. Never connects."""
     path = source.path or fetched_path(name)
     if not (root.path / path).is_dir():
-        message = f"not fetched yet; looked at {path}; run: repro data fetch {name}"
+        message = f"{name} is not here; looked at {path}. This release fetches nothing: put .jsonl or .txt files there"
         raise problem_error(MissingError, path, "", message)
     return folder_files(root, source.model_copy(update={"path": path}))
 
@@ -116,7 +116,7 @@ def _counted(documents: Iterator[Document], name: str, source: DataSource) -> It
         yield document
     pinned = source.pinned.get("documents", count)
     if count != pinned:
-        message = f"{count} documents found, {pinned} are pinned; run again: repro data fetch {name}"
+        message = f"{count} documents found, {pinned} are pinned: files are missing or too many"
         raise problem_error(BadDataError, source.path or fetched_path(name), "documents", message)
 
 

@@ -51,7 +51,7 @@ class TierTask(Strict):
     """What a tier may replace for one task. A key that is not here cannot be replaced."""
 
     model: dict[Name, Name] = {}
-    data: Name | None = None
+    data: dict[Name, Name] | Name = {}
     tokens: Annotated[Int, Field(gt=0)] | None = None
     batch_tokens: Small | None = None
     lr_scale: Annotated[Float, Field(gt=0)] = 1.0
@@ -64,6 +64,10 @@ class TierTask(Strict):
     micro_batch: Small | None = None
     chunk: Annotated[Int, Field(ge=1, le=10_000)] = 1
     wall_minutes: Annotated[Int, Field(ge=1, le=100_000)] | None = None
+
+    def stand_in(self, data: str) -> str:
+        """The source that is used in place of `data`; one name stands in for every source."""
+        return self.data if isinstance(self.data, str) else self.data.get(data, data)
 
 
 class Tier(Strict):

@@ -133,8 +133,12 @@ def _catalogue_problems(configuration: Configuration) -> list[Problem]:
         for base, size in tier.lm.model.items():
             place = (label, "lm", "model", base)
             wanted += [("tiers", place, name, configuration.models) for name in (base, size)]
-        if tier.lm.data:
+        if isinstance(tier.lm.data, str):
             wanted.append(("tiers", (label, "lm", "data"), tier.lm.data, configuration.sources))
+        else:
+            for base, source in tier.lm.data.items():
+                place = (label, "lm", "data", base)
+                wanted += [("tiers", place, name, configuration.sources) for name in (base, source)]
     suite = configuration.suite
     wanted.append(("suite", ("tier",), suite.tier, configuration.tiers))
     wanted.append(("suite", ("planning_device",), suite.planning_device, configuration.hardware))

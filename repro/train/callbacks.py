@@ -14,6 +14,7 @@ from repro.train.module import Training, validation_loss
 from repro.train.state import TrainState, curve_steps, validation_steps
 
 Report = Callable[[dict[str, Any]], None]
+TIMED_STEPS = 1000  # of which the median is the speed of a run
 SYNC_ON_GPU = 10  # steps between two looks at losses that live on an accelerator
 
 
@@ -38,13 +39,21 @@ class Curve(pl.Callback):
         assert module.last_norm is not None
         self.pending.append(torch.stack([module.last_loss.float(), module.last_norm.float()]))
         step = self.state.step
-        if module.device.type == "cpu" or len(self.pending) >= SYNC_ON_GPU or step in self.point_at:
-            self._read(trainer)
+        if self._due(module):
+            self.read(trainer)
         if step in self.point_at and not trainer.should_stop:
             self._point(trainer, module)
         self.report({"event": "step", "step": step})
 
-    def _read(self, trainer: pl.Trainer) -> None:
+    def _due(self, module: Training) -> bool:
+        """A look at losses on an accelerator waits for it; so several are taken at once."""
+        waited = len(self.pending) >= SYNC_ON_GPU
+        return module.device.type == "cpu" or waited or self.state.step in self.point_at
+
+    def read(self, trainer: pl.Trainer) -> None:
+        """Takes the losses that wait on the device into the state; a checkpoint needs them there."""
+        if not self.pending:
+            return
         first = self.state.step - len(self.pending) + 1
         for offset, (loss, norm) in enumerate(torch.stack(self.pending).tolist()):
             self.state.window.append(loss)
@@ -75,10 +84,11 @@ class Curve(pl.Callback):
 
 
 class Throughput(pl.Callback):
-    """Seconds of each step without validation and checkpoints."""
+    """Seconds of steps without validation and checkpoints: the sum of all, and a sample spread over the whole run."""
 
-    def __init__(self, state: TrainState) -> None:
+    def __init__(self, config: dict[str, Any], state: TrainState) -> None:
         self.state, self.started = state, 0.0
+        self.stride = math.ceil(config["steps"] / TIMED_STEPS)
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Starts the clock of one step."""
@@ -88,7 +98,8 @@ class Throughput(pl.Callback):
         """Stops it; registered before all others, so it times the step alone."""
         seconds = time.perf_counter() - self.started
         self.state.train_seconds += seconds
-        self.state.step_seconds = [*self.state.step_seconds[-999:], seconds]
+        if self.state.step % self.stride == 0:
+            self.state.step_seconds.append(seconds)
 
 
 class Checkpoint(pl.Callback):
@@ -133,5 +144,5 @@ class Deadline(pl.Callback):
         near = self.deadline is not None and time.time() + 2 * self.checkpoint.cost >= self.deadline
         if (near or self.stop) and self.state.status is None:
             self.checkpoint.now(module)
-            self.state.status = "stopped"
+            self.state.status = self.state.status or "stopped"  # unless losses just read say that it has diverged
             trainer.should_stop = True

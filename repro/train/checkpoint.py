@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,12 @@ def save(folder: Path, step: int, content: dict[str, Any]) -> Path:
     path = folder / f"step-{step:09d}.pt"
     _fsync_write(path, data)
     _fsync_write(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest().encode())
-    for old in sorted(folder.glob("step-*.pt"))[:-KEPT]:
-        old.unlink()
-        old.with_suffix(".sha256").unlink(missing_ok=True)
+    # Files of later steps are what was passed over when the run started: they must not crowd out the good ones.
+    kept = sorted(found for found in folder.glob("step-*.pt") if found.name <= path.name)[-KEPT:]
+    for old in set(folder.glob("step-*.pt")).difference(kept):
+        with suppress(OSError):
+            old.unlink()
+            old.with_suffix(".sha256").unlink(missing_ok=True)
     return path
 
 

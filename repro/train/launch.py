@@ -102,8 +102,10 @@ def train(
 
 def _fit(module: Training, found: dict[str, Any] | None, job: dict[str, Any], limits: Limits, report: Report) -> None:
     state, config, folder = module.state, module.config, Path(job["checkpoints"])
+    curve = Curve(config, state, report)
 
     def save(current: Training) -> None:
+        curve.read(current.trainer)
         optimizer: Any = current.optimizers(use_pl_optimizer=False)
         content = {
             "full_sha256": job["full_sha256"],
@@ -116,8 +118,8 @@ def _fit(module: Training, found: dict[str, Any] | None, job: dict[str, Any], li
 
     keeper = Checkpoint(save, limits.checkpoint_share, limits.checkpoint_longest)
     callbacks = [
-        Throughput(state),
-        Curve(config, state, report),
+        Throughput(config, state),
+        curve,
         Deadline(state, keeper, limits.deadline, limits.wall, limits.stop),
         keeper,
         _Restore(found),

@@ -78,7 +78,7 @@ def speed_fields(state: TrainState, config: dict[str, Any], job: dict[str, Any])
     share = rate * job["flops_per_token"] / (entry[config["precision"]] * job["devices"]) if rate and entry else None
     return {
         "tokens_per_second": finite(rate),
-        "mfu": finite(share),
+        "mfu": finite(share) if share is not None and share <= 1 else None,  # above 1 the peak is another device's
         "flops_formula": job["flops_formula"],
         "peak_entry": name if entry else None,
     }

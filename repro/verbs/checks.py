@@ -13,13 +13,13 @@ from repro.spec.data import Sources
 from repro.spec.errors import BadDataError, ConfigError, Problem, ReproError, problem_error
 from repro.spec.load import Configuration, load_configuration, read_experiment, reference_problems, title_warnings
 from repro.spec.methods import read_method
+from repro.spec.overrides import load_merged
 from repro.spec.paths import Root, find_root, is_inside
 from repro.spec.reading import load, read_json
 from repro.verbs.output import say
 
 CATALOGUES: dict[str, Any] = {
     "suite": Suite,
-    "local": Suite,
     "tiers": Tiers,
     "models": Models,
     "data": Sources,
@@ -70,6 +70,8 @@ def check_file(path: Path, root: Root, configuration: Configuration) -> None:
         raise problem_error(ConfigError, name, "", "is neither .yaml, .json, a method's .py nor a token file's .bin")
     elif path.parent.name == "claims":
         check_claims(path, name, known_names(configuration))
+    elif path.stem == "local":
+        load_merged(Suite, [root.config / "suite.yaml", path], ["config/suite.yaml", name])
     elif path.stem in CATALOGUES:
         load(CATALOGUES[path.stem], path, name)
     else:

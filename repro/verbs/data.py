@@ -7,7 +7,7 @@ from pathlib import Path
 
 from repro.records.store import replace_text
 from repro.spec.data import DataSource, digest
-from repro.spec.errors import BadDataError, ConfigError, ReproError, problem_error, shown, suggest
+from repro.spec.errors import BadDataError, ConfigError, MissingError, ReproError, problem_error, shown, suggest
 from repro.spec.hashing import short
 from repro.spec.load import load_configuration
 from repro.spec.paths import Root, find_root
@@ -56,6 +56,10 @@ def verify_source(name: str) -> None:
     from repro.data.prepare import verify
 
     root, source = _source(name)
+    folder = root.scratch / "data" / short(digest(source, root))
+    if not folder.is_dir():
+        message = f"the data are not prepared; run `repro data prepare {name}`"
+        raise problem_error(MissingError, root.shown(folder), name, message)
     problems = verify(root, digest(source, root))
     if problems:
         raise BadDataError(problems)

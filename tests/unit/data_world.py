@@ -7,21 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from repro.data.packed import MARKER, TokenFile
 from repro.data.prepare import prepare
 from repro.spec.data import DataSource, digest
 from repro.spec.paths import Root
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SHARED = CHECKOUT.parent / "shared"
-
-
-def shared(path: str) -> Path:
-    if not (SHARED / path).is_file():
-        pytest.fail(f"the test needs ../shared/{path} beside the checkout")
-    return SHARED / path
 
 
 def source_of(**more: Any) -> DataSource:

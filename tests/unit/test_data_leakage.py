@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from data_world import shared
 from hypothesis import given
 from hypothesis import strategies as st
 
 from repro.data.leakage import Hit, document_hash, find_overlap, fold, is_validation
 from repro.spec.errors import Problem
+from tests.shared import shared
 
 TEXTS = st.lists(st.sampled_from(["a b", "A b", "a  b", "c", "C", "d", " d", "e", "ß", "SS"]), max_size=12)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data_world import shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from repro.data.packed import (
     write_tokens,
 )
 from repro.spec.errors import BadDataError, MissingError
+from tests.shared import shared
 
 
 def case(name: str) -> Any:

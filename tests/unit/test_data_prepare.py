@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data_world import CHECKOUT, HELD, TWENTY, entries, fraction_of, made, put, shared, source_of, texts_of
+from data_world import CHECKOUT, HELD, TWENTY, entries, fraction_of, made, put, source_of, texts_of
 from numpy.typing import NDArray
 
 from repro.data import build, packed, tokenise
@@ -29,6 +29,7 @@ from repro.spec.errors import BadDataError, CannotWriteError, ConfigError, Missi
 from repro.spec.hashing import sha256_json
 from repro.spec.paths import Root
 from repro.spec.reading import load
+from tests.shared import shared
 
 
 @pytest.fixture

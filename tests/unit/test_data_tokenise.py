@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_world import shared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from repro.data import tokenise
 from repro.data.tokenise import ByteTokenizer, Tokenizer, tokenizer
 from repro.spec.data import TOKENIZERS
 from repro.spec.errors import BadDataError, ConfigError, MissingError
+from tests.shared import shared
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60)
 

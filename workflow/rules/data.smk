@@ -9,9 +9,11 @@ rule data:
 rule prepare:
     output:
         "scratch/data/{digest}/manifest.json",
+    retries: 0  # data that are not there do not come by asking again
     resources:
         mem_mb=2000,
         runtime="60m",
+        **SUITE.site_words(),
     params:
         name=lambda wildcards: SUITE.data[wildcards.digest],
     shell:
@@ -24,9 +26,11 @@ rule leakage:
         ancient("scratch/data/{digest}/manifest.json"),
     output:
         "scratch/data/{digest}/leakage.json",
+    retries: 0  # data that are not there do not come by asking again
     resources:
         mem_mb=2000,
         runtime="60m",
+        **SUITE.site_words(),
     params:
         name=lambda wildcards: SUITE.data[wildcards.digest],
     shell:

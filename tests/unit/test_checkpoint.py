@@ -1,0 +1,271 @@
+"""Checkpoints: the right one or none; whatever else lies there is neither loaded nor run."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from train_world import HASH, config, job, run, write_data
+
+from repro.spec.errors import BadDataError
+from repro.train import checkpoint as ckpt
+from repro.train.launch import recall
+from tests.conftest import shared_case
+
+OTHER = "cd" * 32
+
+
+def content(full: str = HASH, mark: float = 1.0) -> dict[str, Any]:
+    return {"full_sha256": full, "model": {"w": torch.full((3,), mark)}, "state": "{}"}
+
+
+def write(folder: Path, name: str, step: int, full: str = HASH) -> Path:
+    """A whole checkpoint under a name of its own."""
+    path = ckpt.save(folder / "made", step, content(full, float(step)))
+    target = folder / name
+    for suffix in (".pt", ".sha256"):
+        path.with_suffix(suffix).rename(target.with_suffix(suffix))
+    return target
+
+
+def seal(path: Path) -> None:
+    path.with_suffix(".sha256").write_text(hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def test_what_was_saved_comes_back_and_two_are_kept(tmp_path: Path) -> None:
+    for step in (1, 2, 30, 400):
+        ckpt.save(tmp_path, step, content(mark=float(step)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-000000030.pt",
+        "step-000000030.sha256",
+        "step-000000400.pt",
+        "step-000000400.sha256",
+    ]
+    best, passed = ckpt.newest(tmp_path, HASH)
+    assert best is not None
+    assert (best["step"], passed) == (400, [])
+    assert torch.equal(best["model"]["w"], torch.full((3,), 400.0))
+
+
+def test_files_that_were_passed_over_do_not_crowd_out_the_good_ones(tmp_path: Path) -> None:
+    for step in (800, 900):
+        ckpt.save(tmp_path, step, content()).write_bytes(b"broken")
+    for step in (1, 2, 3):
+        ckpt.save(tmp_path, step, content())
+    assert [path.name for path in sorted(tmp_path.glob("*.pt"))] == ["step-000000002.pt", "step-000000003.pt"]
+    (tmp_path / "step-000000000.pt").mkdir()
+    ckpt.save(tmp_path, 4, content())
+    best, _ = ckpt.newest(tmp_path, HASH)
+    assert best is not None
+    assert best["step"] == 4
+
+
+def test_an_empty_or_missing_folder_holds_nothing(tmp_path: Path) -> None:
+    assert ckpt.newest(tmp_path, HASH) == (None, [])
+    assert ckpt.newest(tmp_path / "none", HASH) == (None, [])
+
+
+def test_case_t04_progress_is_read_inside_and_only_in_valid_files_of_this_run(tmp_path: Path) -> None:
+    """Names, times of change and foreign or broken files mislead nobody."""
+    case = json.loads(shared_case("T04/checkpoints.json").read_text("utf-8"))
+    for number, file in enumerate(case["files"]):
+        full = HASH if file["run_id"] == case["run_id"] else OTHER
+        path = write(tmp_path, f"step-{900 - number:09d}.pt", file["step"], full)
+        if not file["valid"]:
+            path.write_bytes(path.read_bytes()[:-100])
+        os.utime(path, (file["mtime"], file["mtime"]))
+    best, passed = ckpt.newest(tmp_path, HASH)
+    assert best is not None
+    assert best["step"] == 300, case["right"]
+    assert len(passed) == 2
+    assert sum(line.endswith(ckpt.FOREIGN) for line in passed) == 1
+
+
+class Attack:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.mark}",)
+
+
+def damage(name: str, path: Path, mark: Path) -> None:
+    data = path.read_bytes()
+    if name == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    elif name == "empty":
+        path.write_bytes(b"")
+    elif name == "one byte":
+        path.write_bytes(data[:-50] + bytes([data[-50] ^ 1]) + data[-49:])
+    elif name == "no hash":
+        path.with_suffix(".sha256").unlink()
+    elif name == "hash of no text":
+        path.with_suffix(".sha256").write_bytes(b"\xff\xfe")
+    elif name == "noise":
+        path.write_bytes(os.urandom(1000))
+        seal(path)
+    elif name == "pickled":
+        path.write_bytes(pickle.dumps({"step": 9, "full_sha256": HASH, "state": Attack(mark)}))
+        seal(path)
+    elif name == "pickled by torch":
+        torch.save({"step": 9, "full_sha256": HASH, "state": Attack(mark)}, path)
+        seal(path)
+    elif name == "no dictionary":
+        torch.save([1, 2], path)
+        seal(path)
+    elif name == "no step":
+        torch.save(content(), path)
+        seal(path)
+    elif name == "step of text":
+        torch.save(content() | {"step": "9"}, path)
+        seal(path)
+    elif name == "folder":
+        path.unlink()
+        path.mkdir()
+    elif name == "dead link":
+        path.unlink()
+        path.symlink_to("nowhere")
+    else:
+        raise AssertionError(name)
+
+
+DAMAGES = [
+    "cut", "empty", "one byte", "no hash", "hash of no text", "noise", "pickled", "pickled by torch", "no dictionary",
+    "no step", "step of text", "folder", "dead link",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_broken_or_hostile_file_is_passed_over_for_the_one_before(tmp_path: Path, name: str) -> None:
+    mark = tmp_path / "ran"
+    ckpt.save(tmp_path, 5, content())
+    damage(name, ckpt.save(tmp_path, 9, content()), mark)
+    best, passed = ckpt.newest(tmp_path, HASH)
+    assert best is not None
+    assert best["step"] == 5
+    assert [line.split(":")[0] for line in passed] == ["step-000000009.pt"]
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_run_goes_on_past_a_broken_file_and_says_so(tmp_path: Path, name: str) -> None:
+    folder = write_data(tmp_path / "data")
+    run(folder, config(steps=6), checkpoint_share=1.0, checkpoint_longest=0.0, stop_at=4)
+    files = sorted((folder / "ckpt").glob("*.pt"))
+    assert [path.name for path in files] == ["step-000000003.pt", "step-000000004.pt"]
+    damage(name, files[-1], tmp_path / "ran")
+    done, events = run(folder, config(steps=6))
+    assert [event["event"] for event in events[:2]] == ["warning", "start"]
+    assert "step-000000004.pt" in events[0]["text"]
+    assert "passed over" in events[0]["text"]
+    assert (events[1]["step"], done.state.step, done.state.status) == (3, 6, None)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_only_foreign_checkpoints_are_no_reason_for_a_fresh_start(tmp_path: Path) -> None:
+    """Case T04: refused, unless the user asks for it by taking them away."""
+    order = job(tmp_path)
+    ckpt.save(tmp_path / "ckpt", 9, content(OTHER))
+    warnings: list[Any] = []
+    with pytest.raises(BadDataError, match="holds checkpoints of another configuration only") as caught:
+        recall(order, warnings.append)
+    assert caught.value.exit_code == 65
+    assert str(tmp_path) not in str(caught.value)
+    ckpt.save(tmp_path / "ckpt", 3, content() | {"state": "{}"})
+    state, found = recall(order, warnings.append)
+    assert found is not None
+    assert found["step"] == 3
+    assert state.step == 0, "the state is the checkpoint's own text"
+
+
+def test_only_broken_checkpoints_mean_a_fresh_start_with_a_warning(tmp_path: Path) -> None:
+    damage("cut", ckpt.save(tmp_path / "ckpt", 9, content()), tmp_path)
+    warnings: list[Any] = []
+    state, found = recall(job(tmp_path), warnings.append)
+    assert (state.step, found, len(warnings)) == (0, None, 1)
+
+
+def test_a_checkpoint_is_data_only_and_loads_without_this_package(tmp_path: Path) -> None:
+    """Case T06: tensors and plain types; a renamed package would load it too."""
+    folder = write_data(tmp_path / "data")
+    run(folder, config(), stop_at=2)
+    (path,) = (folder / "ckpt").glob("*.pt")
+    loaded = torch.load(path, weights_only=True)
+    assert loaded.keys() == {"full_sha256", "model", "optimizer", "rng", "state", "step"}
+    assert (loaded["step"], json.loads(loaded["state"])["step"]) == (2, 2)
+    assert b"repro" not in path.read_bytes()
+
+
+def test_a_save_that_fails_leaves_the_old_one_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case T03."""
+    ckpt.save(tmp_path, 1, content())
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        ckpt.save(tmp_path, 2, content())
+    monkeypatch.undo()
+    best, passed = ckpt.newest(tmp_path, HASH)
+    assert best is not None
+    assert (best["step"], passed) == (1, [])
+
+
+def test_a_full_disk_is_told_as_a_failed_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from repro.train.outcome import failure
+
+    folder = write_data(tmp_path / "data")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device", str(folder / "ckpt" / "x"))
+
+    monkeypatch.setattr(ckpt, "_fsync_write", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        run(folder, config(), checkpoint_share=1.0, checkpoint_longest=0.0)
+    status, reason = failure(caught.value, tmp_path)
+    assert status == "failed"
+    assert reason.startswith("save_failed: OSError: [Errno 28] No space left on device")
+    assert str(tmp_path) not in reason
+
+
+def test_final_weights_are_checked_when_they_are_loaded(tmp_path: Path) -> None:
+    from safetensors.torch import save
+
+    from repro.train.outcome import load_weights, save_weights
+
+    folder = write_data(tmp_path / "data")
+    done, _ = run(folder, config(steps=2))
+    path = tmp_path / "final" / "x.safetensors"
+    sha256 = save_weights(done.net, path)
+    assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    fresh = run(write_data(tmp_path / "other"), config(steps=1, seed=9))[0].net
+    load_weights(fresh, path, sha256)
+    assert all(torch.equal(a, b) for a, b in zip(fresh.parameters(), done.net.parameters(), strict=True))
+    with pytest.raises(ValueError, match="does not match the recorded weights"):
+        load_weights(fresh, path, "0" * 64)
+    other = run(write_data(tmp_path / "third"), config("peri_ln", steps=1))[0].net
+    with pytest.raises(ValueError, match="holds other parameters than the model"):
+        load_weights(other, path, sha256)
+    short = {name: tensor for name, tensor in done.net.named_parameters() if name != "wpe.weight"}
+    path.write_bytes(save({name: tensor.detach() for name, tensor in short.items()}))
+    with pytest.raises(ValueError, match="holds other parameters"):
+        load_weights(fresh, path, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def test_a_torch_file_made_by_hand_is_read_as_data(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    torch.save({"x": Attack(tmp_path / "ran")}, buffer)
+    buffer.seek(0)
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(buffer, weights_only=True)
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,201 @@
+"""The command line: exit codes of the contract, clean standard output, no traceback for what a user can cause."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from plan_world import experiment, only, plan_of
+from report_world import train_record
+
+from repro.plan import build_plan
+from repro.records.store import write_record
+from repro.spec.paths import Root
+from tests.conftest import Checkout, copy_checkout
+
+Main = Callable[..., tuple[int, str, str]]
+
+
+def commands() -> Iterator[tuple[str, ...]]:
+    """All verbs, those in groups too."""
+    from repro.cli import app
+
+    for command in app.registered_commands:
+        yield (command.name or command.callback.__name__.replace("_", "-"),)  # type: ignore[union-attr]
+    for group in app.registered_groups:
+        yield (str(group.name),)
+        yield from ((str(group.name), str(command.name)) for command in group.typer_instance.registered_commands)  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """One copy for the tests that change nothing."""
+    target = tmp_path_factory.mktemp("cli") / "checkout"
+    target.mkdir()
+    return copy_checkout(target)
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_every_verb_has_help(words: tuple[str, ...], shared: Checkout, repro_main: Main) -> None:
+    code, out, err = repro_main(shared, *words, "--help")
+    assert (code, err) == (0, "")
+    assert f"repro {' '.join(words)} [OPTIONS]" in out or "Usage: " in out
+    assert len(out.splitlines()) >= 5
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plann",),
+        ("plan", "--tierr", "smoke"),
+        ("plan", "--tier"),
+        ("plan", "extra"),
+        ("plan", "--tier", "medium"),
+        ("plan", "--experiment", "nothing"),
+        ("plan", "--key", "nothing"),
+        ("show",),
+        ("show", "0" * 12),
+        ("show", "a/b", "--tier", "medium"),
+        ("check-config",),
+        ("check-config", "gone.yaml"),
+        ("run",),
+        ("run", "0" * 12),
+        ("run", "x", "--tier", "medium"),
+        ("run", "x", "--steps", "5"),
+        ("run", "x", "--no-record"),
+        ("run", "x", "--steps", "0", "--no-record"),
+        ("run", "x", "--steps", "many", "--no-record"),
+        ("run", "x", "--deadline", "-1"),
+        ("diff", "a"),
+        ("diff", "0" * 12, "1" * 12),
+        ("claims", "--paper", "e"),
+        ("tables", "--paper", "e"),
+        ("tables", "--tier", "medium"),
+        ("leaderboard", "--track", "nothing"),
+        ("records", "show", "0" * 12),
+        ("records", "import", "gone"),
+        ("method", "new", "../x"),
+        ("method", "new", "X"),
+        ("method", "new", "pre_ln"),
+        ("method", "check", "prel_ln"),
+        ("data", "prepare", "nothing"),
+        ("data", "verify", "nothing"),
+        ("bench", "P99"),
+        ("nothing", "--help"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_is_exit_64_with_a_message_and_no_output(words: tuple[str, ...], shared: Checkout, repro_main: Main) -> None:
+    code, out, err = repro_main(shared, *words)
+    assert (code, out) == (64, "")
+    assert err.strip()
+    assert "Traceback" not in err
+    assert not (shared.path / "results").exists()
+
+
+@pytest.mark.parametrize("name", ["\x1b[31m<b>", "a\nb", "../../etc/passwd", "x" * 10_000, "$(id)", "é\u202e"])
+def test_odd_names_are_shown_short_and_printable(name: str, shared: Checkout, repro_main: Main) -> None:
+    for words in (["show", name], ["plan", "--experiment", name], ["records", "show", name], ["method", "check", name]):
+        code, out, err = repro_main(shared, *words)
+        assert (code, out) == (64, "")
+        assert len(err) < 1500
+        assert "\x1b" not in err
+        assert "\u202e" not in err
+
+
+def test_data_that_is_not_there_is_exit_69_and_names_the_command(shared: Checkout, repro_main: Main) -> None:
+    run = next(iter(build_plan(Root(shared.path), "smoke").runs.values()))
+    code, out, err = repro_main(shared, "run", run.id)
+    assert (code, out) == (69, "")
+    assert "repro data prepare embedded_lm" in err
+    code, _, err = repro_main(shared, "data", "verify", "embedded_lm")
+    assert code == 69, err
+    paper = next(iter(build_plan(Root(shared.path), "paper").runs.values()))
+    code, _, err = repro_main(shared, "run", paper.id)
+    assert (code, "openwebtext" in err) == (69, True)
+
+
+def test_a_bad_record_stops_every_verb_that_counts_records(checkout: Checkout, repro_main: Main) -> None:
+    run = only(plan_of(experiment("e", seeds=1)))
+    path = write_record(Root(checkout.path), train_record(run))
+    path.write_text(path.read_text("utf-8").replace('"complete"', '"diverged"', 1))
+    for words in (["plan"], ["tables"], ["claims"], ["leaderboard"], ["site"], ["records", "validate"], ["records", "list"], ["run", "x"]):
+        code, _, err = repro_main(checkout, *words)
+        if words == ["run", "x"]:
+            assert code == 64  # the name is wrong before anything is counted
+            continue
+        assert code == 65, (words, err)
+        assert f"{run.id}.json" in err
+        assert "sha256: does not match the record" in err
+
+
+def test_verbs_with_json_print_json_lines_only(shared: Checkout, repro_main: Main) -> None:
+    verbs = (["plan"], ["claims"], ["leaderboard"], ["records", "list"], ["records", "validate"], ["method", "list"], ["data", "list"])
+    for words in verbs:
+        code, out, _ = repro_main(shared, *words, "--json")
+        assert code == 0, words
+        for line in out.splitlines():
+            assert isinstance(json.loads(line, parse_constant=lambda word: pytest.fail(word)), dict)
+    assert repro_main(shared, "records", "list", "--json")[1] == ""
+    import shutil
+
+    shutil.rmtree(shared.path / "results", ignore_errors=True)
+
+
+def test_the_contracts_fields_of_claims(shared: Checkout, repro_main: Main) -> None:
+    fields = {"id", "paper", "says", "reported", "ours", "verdict", "reason", "tier"}
+    fields |= {"n_planned", "n_complete", "n_diverged", "n_failed", "n_missing"}
+    for words in ([], ["--paper", "a"], ["--tier", "paper"]):
+        rows = [json.loads(line) for line in repro_main(shared, "claims", *words, "--json")[1].splitlines()]
+        assert rows
+        assert all(row.keys() >= fields for row in rows)
+        assert all(not words or row["paper"] == "a" or words[0] == "--tier" for row in rows)
+
+
+# In processes of their own
+def repro(where: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "repro", *words],
+        cwd=where, env={**os.environ, **more}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_the_installed_command_and_the_module_are_the_same(shared: Checkout) -> None:
+    command = Path(sys.executable).with_name("repro")
+    done = subprocess.run([command, "plan", "--json"], cwd=shared.path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, repro(shared.path, "plan", "--json").stdout)
+
+
+def test_a_listener_that_leaves_early_is_no_error(shared: Checkout) -> None:
+    line = f"{sys.executable} -m repro plan --tier paper --json | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", line], cwd=shared.path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)
+    assert json.loads(done.stdout)["tier"] == "paper"
+
+
+def test_a_place_without_a_suite_falls_back_to_the_packages_own(tmp_path: Path, repo_root: Path) -> None:
+    done = repro(tmp_path, "plan", "--json", PYTHONPATH=str(repo_root))
+    assert done.returncode == 0
+    assert done.stdout
+    done = repro(tmp_path, "plan", REPRO_ROOT=str(tmp_path), PYTHONPATH=str(repo_root))
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "config/suite.yaml: not found" in done.stderr
+
+
+def test_help_and_plan_never_import_what_is_slow(shared: Checkout) -> None:
+    for words in (["--help"], ["plan"], ["method", "list"], ["data", "list"], ["claims", "--json"], ["records", "list"]):
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "repro", *words],
+            cwd=shared.path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0
+        loaded = set(re.findall(r"\|\s+([\w.]+)$", done.stderr, re.MULTILINE))
+        slow = {"torch", "lightning", "transformers", "datasets", "pandas", "matplotlib"}
+        slow |= {"scipy"} if words[0] != "claims" else set()
+        assert loaded & slow == set(), words
