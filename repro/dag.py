@@ -159,7 +159,8 @@ class Dag:
 
         Constants matter: each function of a rule costs Snakemake about 0.1 ms for each of its jobs.
         """
-        return _constant({chunk: self._leakage_of(chunk) for chunk in self.missing})
+        found: str | Callable[[Any], str] = _constant({chunk: self._leakage_of(chunk) for chunk in self.missing})
+        return found
 
     def job_resources(self) -> dict[str, Any]:
         """What to ask a scheduler for, by key; a constant where all chunks ask for the same."""

@@ -23,7 +23,6 @@ from repro.spec.load import load_configuration
 from repro.spec.paths import Root
 from repro.spec.reading import read_json
 
-
 NO_WEIGHTS = (
     "the run is recorded but its final weights are not here, and a new metric is made of them;"
     " copy the file from where the run was trained"

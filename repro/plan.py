@@ -101,8 +101,7 @@ def build_plan(
     configuration = configuration or load_configuration(root)
     tier = tier or configuration.suite.tier
     _known("tier", tier, configuration.tiers)
-    plan = _narrowed(_whole(configuration, tier), experiments, methods)
-    return plan
+    return _narrowed(_whole(configuration, tier), experiments, methods)
 
 
 def _known(key: str, name: str, names: Iterable[str]) -> None:
@@ -145,8 +144,8 @@ def _add_experiment(plan: Plan, experiment: Experiment, digests: dict[str, str])
             faults.append(f"the cells {cells[identity]} and {label} are one and the same")
         cells[identity] = label
         _add_cell(plan, experiment, choice, label, config)
-    place = configuration.documents[experiment.name].place(("model",))
-    return [Problem(*place, "model", f"at tier {plan.tier}: {fault}") for fault in faults]
+    document = configuration.documents[experiment.name]
+    return [Problem(*document.place(("model",)), "model", f"at tier {plan.tier}: {fault}") for fault in faults]
 
 
 def _has_size(task: TierTask, model: str) -> bool:

@@ -14,8 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, settings
 
 from tests.shared import SHARED, shared
+
+# A slow machine is no fault, and a test that fails must fail again.
+settings.register_profile("repro", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("repro")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "repro", "slurm", "tools", "pyproject.toml", "requirements.lock")

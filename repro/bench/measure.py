@@ -148,6 +148,8 @@ class Question:
         minimum = self.formula({name: min(values) for name, values in times.items()})
         singles = [self.formula({name: values[i] for name, values in times.items()}) for i in range(rounds)]
         finite = [value for value in singles if math.isfinite(value)]
+        if not math.isfinite(median):
+            detail = "noise hides the part beyond the start; measure again on a quieter machine"
         ok = None if self.bar is None else median <= allowed(self.bar, noise or 0.0)
         return Row(
             id=self.id,

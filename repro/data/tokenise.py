@@ -43,6 +43,9 @@ class Tokenizer(Protocol):
     def decode(self, ids: NDArray[Any]) -> str:
         """The text that `encode` was given."""
 
+    def raw(self, ids: NDArray[Any]) -> bytes:
+        """UTF-8 bytes that ids [N] stand for, none for the end of a text; any ids, also a model's."""
+
 
 @dataclass(frozen=True, slots=True)
 class ByteTokenizer:
@@ -66,6 +69,10 @@ class ByteTokenizer:
         """The text of ids [N]; raises UnicodeDecodeError for bytes that are no text."""
         return ids.astype(np.uint8).tobytes().decode("utf-8")
 
+    def raw(self, ids: NDArray[Any]) -> bytes:
+        """Bytes of ids [N]."""
+        return bytes(ids[ids != self.end_of_text].astype(np.uint8).tobytes())
+
 
 @dataclass(frozen=True, slots=True)
 class Gpt2Tokenizer:
@@ -84,6 +91,11 @@ class Gpt2Tokenizer:
     def decode(self, ids: NDArray[Any]) -> str:
         """The text of ids [N]."""
         return str(self.encoding.decode(ids.tolist(), errors="strict"))
+
+    def raw(self, ids: NDArray[Any]) -> bytes:
+        """Bytes of ids [N]; ids of a padded vocabulary stand for nothing."""
+        kept = ids[(ids != self.end_of_text) & (ids < self.vocab)]
+        return bytes(self.encoding.decode_bytes(kept.tolist()))
 
 
 def _gpt2_files() -> dict[str, bytes]:

@@ -144,9 +144,21 @@ def load_index(root: Root) -> Index:
     for attempts in index.records.values():
         attempts.sort(key=lambda record: record.entry.attempt)
         index.problems += chain_problems([record.entry for record in attempts])
+    index.problems += _measured_problems(index)
     if fresh != known_files:
         _keep_cache(root, fresh)
     return index
+
+
+def _measured_problems(index: Index) -> list[Problem]:
+    """Only a complete run has measurements: a number of a diverged one would find its way into a mean."""
+    problems = []
+    for attempts in index.records.values():
+        entry = attempts[-1].entry
+        run = index.latest(entry.of) if entry.of else None
+        if run is not None and run.status != "complete":
+            problems.append(Problem(entry.path, None, "of", f"measures {entry.of}, which is {run.status}"))
+    return problems
 
 
 def chain_problems(attempts: list[Entry]) -> list[Problem]:

@@ -93,7 +93,7 @@ class Suite(Strict):
     """config/suite.yaml: the only file that a user has to edit."""
 
     tier: Literal["smoke", "desk", "proxy", "paper"] = "smoke"
-    experiments: list[Name] | None = None
+    experiments: Annotated[list[Name], Field(min_length=1)] | None = None
     planning_device: Text
     slurm: SlurmSite = SlurmSite()
     checkpoint_overhead: Annotated[Float, Field(gt=0, lt=1)] = 0.02

@@ -47,7 +47,7 @@ class DataSource(Strict):
     dist: Name | None = None
     file: RelativePath | None = None
     sha256: Digest | None = None
-    path: Annotated[str, StringConstraints(max_length=1000)] | None = None
+    path: Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,1000}$")] | None = None
     pinned: dict[Name, Text | Int] = {}
     tokenizer: Literal["bytes", "gpt2"]
     validation: Annotated[Float, Field(gt=0, lt=0.5)]
@@ -70,11 +70,11 @@ class Sources(RootModel[dict[Name, DataSource]]):
 
 
 def folder_files(root: Root, source: DataSource) -> list[Path]:
-    """Text files of a local folder, by name; a link that leads out of the folder is refused (BadDataError)."""
+    """What has a text file's name in a local folder; a link that leads out of the folder is refused (BadDataError)."""
     folder = (root.path / str(source.path)).resolve()
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # unlike Path.is_dir, False for a name that is too long
         raise problem_error(MissingError, str(source.path), "path", "no such folder; put the text files there")
-    found = sorted(p for p in folder.rglob("*") if p.name.endswith(TEXT_SUFFIXES) and p.is_file())
+    found = sorted(p for p in folder.rglob("*") if p.name.endswith(TEXT_SUFFIXES))
     leading_out = [p for p in found if not is_inside(p, folder)]
     if leading_out:
         message = "is a link that leads out of the folder"
@@ -95,15 +95,24 @@ def _folder_hashes(root: Root, source: DataSource) -> dict[str, str]:
     hashes: dict[str, str] = {}
     changed = False
     for path in folder_files(root, source):
+        if not path.is_file():  # a pipe would wait for ever
+            raise problem_error(BadDataError, root.shown(path), "", "is no regular file")
         state = path.stat()
         key, stamp = str(path), [state.st_size, state.st_mtime_ns]
         known = cache.get(key)
         if not isinstance(known, list) or known[:2] != stamp:
-            cache[key], changed = [*stamp, sha256_file(path)], True
+            cache[key], changed = [*stamp, _hashed(path, source)], True
         hashes[path.relative_to(folder).as_posix()] = str(cache[key][2])
     if changed:
         _keep_cache(cache_file, cache)
     return hashes
+
+
+def _hashed(path: Path, source: DataSource) -> str:
+    try:
+        return sha256_file(path)
+    except OSError as error:
+        raise problem_error(BadDataError, str(source.path), path.name, f"cannot be read ({error.strerror})") from None
 
 
 def _keep_cache(path: Path, cache: dict[str, list[object]]) -> None:

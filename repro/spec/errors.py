@@ -20,7 +20,7 @@ class Problem:
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return ": ".join(part for part in (place, self.key, self.message) if part)
+        return printable(": ".join(part for part in (place, self.key, self.message) if part))
 
 
 class ReproError(Exception):
@@ -68,10 +68,14 @@ def problem_error(cls: type[ReproError], file: str, key: str, message: str, line
     return cls([Problem(file, line, key, message)])
 
 
+def printable(text: str) -> str:
+    """`text` on one line, without signs that a terminal would act on."""
+    return text if text.isprintable() else "".join(ch if ch.isprintable() else "?" for ch in text)
+
+
 def shown(value: object) -> str:
     """A user's value as it may stand in a message: one line, printable, short."""
-    text = value if isinstance(value, str) else repr(value)
-    text = "".join(ch if ch.isprintable() else "?" for ch in text)
+    text = printable(value if isinstance(value, str) else repr(value))
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 

@@ -9,15 +9,19 @@ from pydantic import BaseModel, RootModel, ValidationError
 
 from repro.spec.errors import shown, suggest
 
+MAX_EXPLAINED = 200  # problems of one file; a hostile one can hold 100,000
 Path_ = tuple[str | int, ...]
 
 
 def explain(model: type[BaseModel], error: ValidationError, value: Any) -> list[tuple[Path_, str]]:
     """(key path, message) for each error of `value`; the path holds keys only, no names of union members."""
     found: dict[tuple[Path_, str], None] = {}
-    for item in error.errors(include_url=False):
+    errors = error.errors(include_url=False)
+    for item in errors[:MAX_EXPLAINED]:
         path = _keys(item["loc"], value, item["type"] == "missing")
         found[(path, _message(model, item, path))] = None
+    if len(errors) > MAX_EXPLAINED:
+        found[((), f"and {len(errors) - MAX_EXPLAINED} more problems")] = None
     return list(found)
 
 

@@ -13,7 +13,6 @@ from repro.spec.load import Configuration
 from repro.spec.methods import MethodEntry, resolve
 from repro.spec.rules import RULES
 
-
 MAX_LABEL = 100  # characters; records bound the whole alias
 
 

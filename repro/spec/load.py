@@ -66,6 +66,8 @@ def load_configuration(root: Root) -> Configuration:
     kinds: dict[str, Any] = {"tiers": Tiers, "models": Models, "data": Sources, "hardware": Hardware}
     files |= {name: take(partial(_catalogue, root, name, kind)) for name, kind in kinds.items()}
     methods = take(registry) or {}
+    for path in sorted((root.config / "experiments").glob("*.yml")):
+        collect.problems.append(Problem(root.shown(path), None, "", "is not read: the name must end in .yaml"))
     pairs = [take(partial(read_experiment, root, path)) for path in experiment_files(root)]
     documents = {experiment.name: document for pair in pairs if pair for experiment, document in [pair]}
     experiments = {experiment.name: experiment for pair in pairs if pair for experiment, _ in [pair]}

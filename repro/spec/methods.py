@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PlainValidator, StringConstraints, ValidationError, model_validator
+from pydantic import Field, PlainValidator, StringConstraints, model_validator
 
 from repro.spec.errors import ConfigError, Problem, shown, suggest
-from repro.spec.explain import explain
 from repro.spec.hashing import sha256_json
+from repro.spec.literal import read_info
 from repro.spec.model import NAME_PATTERN, Name, Strict
 from repro.spec.reading import read_bytes
 
@@ -140,7 +140,7 @@ def read_method(path: Path) -> MethodEntry:
     text, tree = _parsed(path, file)
     problems = [*_foreign_imports(tree, file), *_class_problems(tree, file)]
     try:
-        info = _info(tree, file)
+        info = read_info(tree, file, MethodInfo)
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from None
     if problems:
@@ -185,50 +185,6 @@ def _class_problems(tree: ast.Module, file: str) -> Iterator[Problem]:
         yield Problem(file, None, "Method", "no class Method at the top of the file")
     for again in classes[1:]:
         yield Problem(file, again.lineno, "Method", "stands twice")
-
-
-def _info(tree: ast.Module, file: str) -> MethodInfo:
-    """The literal INFO; raises ConfigError."""
-    value = _info_node(tree, file)
-    keys = [key.value for key in value.keys if isinstance(key, ast.Constant)]
-    lines = {str(key.value): key.lineno for key in value.keys if isinstance(key, ast.Constant)}
-    doubled = [key for key in lines if [str(k) for k in keys].count(key) > 1]
-    if doubled:
-        raise ConfigError([Problem(file, lines[key], f"INFO.{shown(key)}", "stands twice") for key in doubled])
-    try:
-        literal = ast.literal_eval(value)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        message = "must be a literal: plain values only, nothing to compute"
-        raise ConfigError([Problem(file, value.lineno, "INFO", message)]) from None
-    try:
-        return MethodInfo.model_validate(literal)
-    except ValidationError as error:
-        raise ConfigError(
-            [
-                Problem(file, lines.get(str(path[0] if path else ""), value.lineno), _key(path), message)
-                for path, message in explain(MethodInfo, error, literal)
-            ]
-        ) from None
-
-
-def _key(path: tuple[str | int, ...]) -> str:
-    return shown(".".join(["INFO", *(str(part) for part in path)]))
-
-
-def _info_node(tree: ast.Module, file: str) -> ast.Dict:
-    found: list[ast.Assign | ast.AnnAssign] = []
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and any(
-            isinstance(target, ast.Name) and target.id == "INFO" for target in targets
-        ):
-            found.append(node)
-    if len(found) != 1:
-        message = "stands twice" if found else "is missing: a literal dict of that name describes the method"
-        raise ConfigError([Problem(file, found[-1].lineno if found else None, "INFO", message)])
-    if not isinstance(found[0].value, ast.Dict):
-        raise ConfigError([Problem(file, found[0].lineno, "INFO", "must be a literal dict")])
-    return found[0].value
 
 
 def source_hash(text: str) -> str:

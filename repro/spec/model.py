@@ -38,7 +38,7 @@ def _whole(value: object) -> object:
 
 def _round(value: object) -> object:
     """12 significant digits, so that 0.1 * 3 and 0.3 are one value with one identity."""
-    return float(f"{_number(value):.12g}")
+    return float(f"{_number(value):.12g}") + 0.0  # which makes -0.0 the same zero
 
 
 Int = Annotated[int, BeforeValidator(_whole)]

@@ -41,6 +41,7 @@ names = [torch.cuda.get_device_name(number) for number in range(count)]
 print(json.dumps({"version": torch.__version__, "devices": names}))
 """
 SETUP = "touch requirements.lock && make setup"
+CHECK_CONFIG = "repro check-config config"
 SQUEUE = "put `slurm-status-command: squeue` and `slurm-no-account: true` into slurm/config.yaml"
 
 
@@ -57,8 +58,8 @@ class Line:
 def doctor() -> None:
     """Prints all findings; exit 1 if one of them is a fail, and only then."""
     root = find_root()
-    probe = start_probe()
-    lines = examine(root, probe)
+    with start_probe() as probe:
+        lines = examine(root, probe)
     columns([(line.state, line.what, line.detail, line.mend) for line in lines], ("", "what", "detail", "mend"))
     if any(line.state == "fail" for line in lines):
         sys.exit(1)
@@ -67,7 +68,7 @@ def doctor() -> None:
 def examine(root: Root, probe: subprocess.Popen[str]) -> list[Line]:
     """All findings about one checkout and this machine; a check that breaks down is itself a fail."""
     lines = [python(), *packages(root), *_guarded("disk", lambda: [disk(root), *writable(root)])]
-    found = _guarded("configuration", lambda: configuration(root))
+    found = _guarded("configuration", lambda: configuration(root), CHECK_CONFIG)
     lines += found
     if all(line.state != "fail" for line in found):
         plan = build_plan(root)
@@ -78,22 +79,25 @@ def examine(root: Root, probe: subprocess.Popen[str]) -> list[Line]:
     return [*lines[:1], *torch_lines(probe, root), *lines[1:]]
 
 
-def _guarded(what: str, check: Callable[[], list[Line]]) -> list[Line]:
+def _guarded(what: str, check: Callable[[], list[Line]], mend: str = "see the file that is named") -> list[Line]:
     """The check's lines, or one that says how the check ended."""
     try:
         return check()
     except ReproError as error:
-        more = f" (and {len(error.problems) - 1} more)" if len(error.problems) > 1 else ""
-        return [
-            Line("fail", what, one_line(str(error.problems[0])) + more, f"see exit code {error.exit_code} in the docs")
-        ]
+        return [Line("fail", what, first_of([str(problem) for problem in error.problems]), mend)]
     except OSError as error:
-        return [Line("fail", what, one_line(f"{error.strerror}: {Path(str(error.filename)).name}"), "look at the disk")]
+        return [Line("fail", what, one_line(f"{Path(str(error.filename)).name}: {error.strerror}"), mend)]
+
+
+def first_of(problems: list[str]) -> str:
+    """The first of many problems, and how many there are beside it."""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return one_line(problems[0]) + more
 
 
 def one_line(text: str) -> str:
     """A message of another program as part of one line."""
-    return " ".join(text.split())[:160]
+    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))[:160]
 
 
 def python() -> Line:
@@ -228,8 +232,7 @@ def configuration(root: Root) -> list[Line]:
     files = sorted(root.config.rglob("*.yaml"))
     problems = [problem for path in files for problem in _file_problems(path, root, known)]
     if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        return [Line("fail", "configuration", one_line(problems[0]) + more, "repro check-config config")]
+        return [Line("fail", "configuration", first_of(problems), CHECK_CONFIG)]
     plan = build_plan(root, configuration=known)
     return [Line("ok", "configuration", f"{len(files)} files, {len(plan.runs)} runs at tier {plan.tier}")]
 
@@ -270,8 +273,7 @@ def records(root: Root) -> Line:
     """Whether every record file is what it says."""
     index = load_index(root)
     if index.problems:
-        detail = f"{len(index.problems)} problems, the first: {index.problems[0]}"
-        return Line("fail", "records", one_line(detail), "repro records validate")
+        return Line("fail", "records", first_of([str(p) for p in index.problems]), "repro records validate")
     own, others = (sum(map(len, found.values())) for found in (index.records, index.community))
     return Line("ok", "records", f"{own} of this suite, {others} of others")
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from repro.spec.errors import printable
+
 
 def emit(value: Any) -> None:
     """One JSON document on one line; NaN and infinities are a ValueError."""
@@ -15,7 +17,7 @@ def emit(value: Any) -> None:
 
 def columns(rows: Iterable[Sequence[object]], header: Sequence[str]) -> None:
     """Left-aligned columns for people."""
-    texts = [[str(cell) for cell in row] for row in [header, *rows]]
+    texts = [[printable(str(cell)) for cell in row] for row in [header, *rows]]
     widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
     for row in texts:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

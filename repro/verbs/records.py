@@ -46,10 +46,13 @@ def validate(paths: list[Path], as_json: bool) -> None:
     for path in _files(paths, root):
         count += 1
         _read(path, root, problems)
+    if not paths:  # all of this checkout: names, places and attempts count too
+        problems += load_index(root).problems
+    found = BadDataError(problems)
     if as_json:
-        emit({"records": count, "problems": [str(problem) for problem in problems]})
+        emit({"records": count, "problems": [str(problem) for problem in found.problems]})
     if problems:
-        raise BadDataError(problems)
+        raise found
     say(f"{count} records are what they say")
 
 

@@ -40,7 +40,7 @@ class Suite:
 
     @classmethod
     def make(cls, path: Path, steps: int = 20, seeds: int = 2, **experiment: Any) -> Suite:
-        """Copies the working files; keeps one experiment of `steps` steps at the smallest tier, and no claims on others."""
+        """Copies the working files; keeps one experiment of `steps` steps, and no claims on others."""
         path.mkdir(parents=True)
         for part in PARTS:
             source = REPOSITORY / part

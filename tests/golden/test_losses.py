@@ -36,7 +36,9 @@ def twice(tool: ModuleType) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", sorted(registry()))
-def test_two_constructions_in_one_process_give_the_same_bits(name: str, twice: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def test_two_constructions_in_one_process_give_the_same_bits(
+    name: str, twice: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
     first, second = twice
     assert first[name] == second[name]
     assert all(math.isfinite(loss) for series in first[name].values() for loss in series)

@@ -91,7 +91,9 @@ def test_every_verb_has_help(words: tuple[str, ...], shared: Checkout, repro_mai
     ],
     ids=" ".join,
 )
-def test_wrong_use_is_exit_64_with_a_message_and_no_output(words: tuple[str, ...], shared: Checkout, repro_main: Main) -> None:
+def test_wrong_use_is_exit_64_with_a_message_and_no_output(
+    words: tuple[str, ...], shared: Checkout, repro_main: Main
+) -> None:
     code, out, err = repro_main(shared, *words)
     assert (code, out) == (64, "")
     assert err.strip()
@@ -125,7 +127,16 @@ def test_a_bad_record_stops_every_verb_that_counts_records(checkout: Checkout, r
     run = only(plan_of(experiment("e", seeds=1)))
     path = write_record(Root(checkout.path), train_record(run))
     path.write_text(path.read_text("utf-8").replace('"complete"', '"diverged"', 1))
-    for words in (["plan"], ["tables"], ["claims"], ["leaderboard"], ["site"], ["records", "validate"], ["records", "list"], ["run", "x"]):
+    for words in (
+        ["plan"],
+        ["tables"],
+        ["claims"],
+        ["leaderboard"],
+        ["site"],
+        ["records", "validate"],
+        ["records", "list"],
+        ["run", "x"],
+    ):
         code, _, err = repro_main(checkout, *words)
         if words == ["run", "x"]:
             assert code == 64  # the name is wrong before anything is counted
@@ -136,7 +147,15 @@ def test_a_bad_record_stops_every_verb_that_counts_records(checkout: Checkout, r
 
 
 def test_verbs_with_json_print_json_lines_only(shared: Checkout, repro_main: Main) -> None:
-    verbs = (["plan"], ["claims"], ["leaderboard"], ["records", "list"], ["records", "validate"], ["method", "list"], ["data", "list"])
+    verbs = (
+        ["plan"],
+        ["claims"],
+        ["leaderboard"],
+        ["records", "list"],
+        ["records", "validate"],
+        ["method", "list"],
+        ["data", "list"],
+    )
     for words in verbs:
         code, out, _ = repro_main(shared, *words, "--json")
         assert code == 0, words
@@ -174,7 +193,9 @@ def test_the_installed_command_and_the_module_are_the_same(shared: Checkout) -> 
 
 def test_a_listener_that_leaves_early_is_no_error(shared: Checkout) -> None:
     line = f"{sys.executable} -m repro plan --tier paper --json | head -1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", line], cwd=shared.path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line], cwd=shared.path, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)
     assert json.loads(done.stdout)["tier"] == "paper"
 
@@ -189,7 +210,14 @@ def test_a_place_without_a_suite_falls_back_to_the_packages_own(tmp_path: Path, 
 
 
 def test_help_and_plan_never_import_what_is_slow(shared: Checkout) -> None:
-    for words in (["--help"], ["plan"], ["method", "list"], ["data", "list"], ["claims", "--json"], ["records", "list"]):
+    for words in (
+        ["--help"],
+        ["plan"],
+        ["method", "list"],
+        ["data", "list"],
+        ["claims", "--json"],
+        ["records", "list"],
+    ):
         done = subprocess.run(
             [sys.executable, "-X", "importtime", "-m", "repro", *words],
             cwd=shared.path, capture_output=True, text=True, check=False,

@@ -90,7 +90,21 @@ SLIPS = {
         "smoke.lm.model.gpt2_355m",
         "is not known",
     ),
-    "tier_data": (TIERS, r"data: embedded_lm", "data: embeded_lm", "smoke.lm.data", 'did you mean "embedded_lm"?'),
+    "tier_data": (
+        TIERS,
+        r"data: \{openwebtext: embedded_lm",
+        "data: {openwebtext: embeded_lm",
+        "smoke.lm.data.openwebtext",
+        'did you mean "embedded_lm"?',
+    ),
+    "tier_data_for_all": (TIERS, r"data: \{.*\}", "data: embeded_lm", "smoke.lm.data", 'did you mean "embedded_lm"?'),
+    "tier_base_data": (
+        TIERS,
+        r"\{openwebtext",
+        "{openwebtxt",
+        "smoke.lm.data.openwebtxt",
+        'did you mean "openwebtext"?',
+    ),
     "tier_device": (TIERS, r"device: cpu", "device: tpu", "smoke.lm.device", "is not known"),
     "tier_micro_batch": (
         TIERS,
@@ -129,6 +143,7 @@ SLIPS = {
         "experiments.0",
         'did you mean "a_quality"?',
     ),
+    "suite_none": (SUITE, r"^experiments: null", "experiments: []", "experiments", "at least 1"),
     "suite_device": (SUITE, r"^planning_device: .*", "planning_device: H100", "planning_device", "is not known"),
     "suite_shell": (SUITE, r"account: null", 'account: "a; rm -rf x"', "slurm.account", "should match pattern"),
     "hardware_key": (HARDWARE, r"memory_gb", "memory_g", "NVIDIA A100-SXM4-40GB.memory_g", 'did you mean "memory_gb"?'),
@@ -289,6 +304,13 @@ def test_case_c06_a_title_that_states_another_value_is_warned_about(
     code, _, err = repro_main(checkout, "check-config", EXPERIMENT)
     assert code == 0
     assert err.count("warning: ") == len(says)
+
+
+def test_a_file_that_would_not_be_read_is_no_silence(checkout: Checkout, repro_main: Main) -> None:
+    path = checkout.path / "config" / "experiments"
+    (path / "a_quality.yaml").rename(path / "a_quality.yml")
+    code, _, err = repro_main(checkout, "plan")
+    assert (code, "config/experiments/a_quality.yml: is not read: the name must end in .yaml" in err) == (64, True)
 
 
 def test_local_settings_are_laid_over_the_suites(checkout: Checkout) -> None:

@@ -60,7 +60,10 @@ def test_a_cpu_run_costs_no_gpu_hours_and_less_time_with_more_threads() -> None:
 
 
 def test_memory_grows_with_everything_and_holds_weights_and_moments() -> None:
-    sizes = [ModelSpec(**TINY), *(REAL.models[n] for n in ("gpt_d64_l4", "gpt_30m", "gpt2_124m", "gpt2_355m", "gpt2_1558m"))]
+    sizes = [
+        ModelSpec(**TINY),
+        *(REAL.models[n] for n in ("gpt_d64_l4", "gpt_30m", "gpt2_124m", "gpt2_355m", "gpt2_1558m")),
+    ]
     needs = [memory_gb(spec, 4, "gpu") for spec in sizes]
     assert all(small < large for small, large in pairwise(needs))
     assert all(need > MARGIN * 16 * parameters(spec) / 1e9 for spec, need in zip(sizes, needs, strict=True))

@@ -263,7 +263,7 @@ def test_d02_data_not_fetched_is_refused_at_once(tmp_path: Path, monkeypatch: py
     with pytest.raises(MissingError) as caught:
         prepare(root, "openwebtext", source, digest(source, root))
     assert fetched_path("openwebtext") in str(caught.value)
-    assert "repro data fetch openwebtext" in str(caught.value)
+    assert "openwebtext is not here" in str(caught.value)
     assert entries(root) == []
 
 

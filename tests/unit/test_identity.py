@@ -13,6 +13,7 @@ from plan_world import configuration, experiment, ids, only, plan_of
 
 from repro.plan import Plan, build_plan
 from repro.records.index import eval_id
+from repro.spec.errors import BadDataError, ReproError
 from repro.spec.hashing import sha256_json, short
 from repro.spec.load import load_configuration
 from repro.spec.methods import registry
@@ -202,7 +203,7 @@ def with_folder(checkout: Checkout) -> Checkout:
         + "mine:\n  kind: folder\n  title: t\n  licence: none\n  path: texts\n  tokenizer: bytes\n"
         "  validation: 0.1\n  curve_tokens: 64\n  final_tokens: 64\n"
     )
-    checkout.replace("config/tiers.yaml", r"    data: embedded_lm\n", "")
+    checkout.edit("config/tiers.yaml", lambda tiers: tiers["smoke"]["lm"].pop("data"))
     for path in sorted((checkout.path / "config/experiments").glob("*.yaml")):
         name = "mine" if path.stem == "a_stability" else "embedded_lm"
         checkout.replace(f"config/experiments/{path.name}", r"^data: \w+", f"data: {name}")
@@ -247,6 +248,48 @@ def test_a_broken_cache_of_hashes_costs_time_only(with_folder: Checkout) -> None
     for text in ("", "[]", "null", "{", '{"x": 1}', json.dumps(dict.fromkeys(json.loads(cache.read_text()), 5))):
         cache.write_text(text)
         assert ids(folder_plan(with_folder)) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "says"),
+    [
+        ("nowhere", 69, "nowhere: path: no such folder"),
+        ("x" * 300, 69, "no such folder"),
+        ("config/suite.yaml", 69, "no such folder"),
+        ("slurm", 69, "slurm: path: holds no file of .txt"),
+        ('"a\\0b"', 64, "should match pattern"),
+        ('"a\\nb"', 64, "should match pattern"),
+    ],
+)
+def test_a_folder_that_is_none_is_refused(with_folder: Checkout, path: str, code: int, says: str) -> None:
+    with_folder.replace("config/data.yaml", r"path: texts", "path: " + path.replace("\\", "\\\\"))
+    with pytest.raises(ReproError, match=says) as caught:
+        folder_plan(with_folder)
+    assert caught.value.exit_code == code
+
+
+def test_a_link_out_of_a_folder_and_a_file_that_cannot_be_read_are_refused(
+    with_folder: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = with_folder.path / "texts" / "out.txt"
+    for target in ("/etc/hostname", "../config/suite.yaml", "../nowhere", "out.txt"):
+        link.symlink_to(target)
+        with pytest.raises(BadDataError, match=r"texts: out\.txt: is a link that leads out of the folder"):
+            folder_plan(with_folder)
+        link.unlink()
+    for make in (os.mkdir, os.mkfifo):
+        make(link)
+        with pytest.raises(BadDataError, match=r"texts/out\.txt: is no regular file"):
+            folder_plan(with_folder)
+        os.rmdir(link) if link.is_dir() else link.unlink()
+
+    def locked(path: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    (with_folder.path / "scratch" / "cache" / "folder_hashes.json").unlink(missing_ok=True)
+    monkeypatch.setattr("repro.spec.data.sha256_file", locked)
+    with pytest.raises(BadDataError, match=r"texts: \S+: cannot be read \(Permission denied\)"):
+        folder_plan(with_folder)
 
 
 def test_settings_of_a_source_are_part_of_its_digest(with_folder: Checkout) -> None:

@@ -78,7 +78,10 @@ def test_a_number_and_a_fault() -> None:
         "status_detail": {"step": None, "reason": None},
         "metrics": [{**metric, "value": 2.5, "n": 100}],
     }
-    assert failed_fields("ValueError: x") == {"status": "failed", "status_detail": {"step": None, "reason": "ValueError: x"}}
+    assert failed_fields("ValueError: x") == {
+        "status": "failed",
+        "status_detail": {"step": None, "reason": "ValueError: x"},
+    }
 
 
 def test_every_metric_has_code_a_version_a_unit_and_a_direction() -> None:

@@ -38,7 +38,9 @@ def test_a_cell_of_two_experiments_is_planned_once_with_both_names_and_all_metri
         assert run.metrics == ("val_loss", "ppl_exp_mean", "ppl_seq_mean")
     lonely = next(run for run in plan.runs.values() if run.method == "peri_ln" and run.seed == 4)
     assert (lonely.experiments, lonely.metrics, lonely.paper) == (("b_two",), ("ppl_seq_mean", "val_loss"), "a")
-    assert {cell.label: cell.seeds for cell in plan.cells["b_two"]} == dict.fromkeys(("peri_ln", "post_ln"), (1, 2, 3, 4, 5))
+    assert {cell.label: cell.seeds for cell in plan.cells["b_two"]} == dict.fromkeys(
+        ("peri_ln", "post_ln"), (1, 2, 3, 4, 5)
+    )
     one, two = (next(c for c in plan.cells[name] if c.label == "peri_ln") for name in ("a_one", "b_two"))
     assert one.run_ids == two.run_ids[:3]
 
@@ -57,7 +59,9 @@ def test_a_board_takes_all_methods_of_its_track_and_a_new_one_with_them() -> Non
     names = {name for name, entry in known.methods.items() if "lm" in entry.info.tracks}
     assert {cell.method for cell in plan.cells["board"]} == names
     newcomer = replace(known.methods["pre_ln"], name="newcomer", sha256="0" * 64)
-    wider = build_plan(known.root, "paper", configuration=replace(known, methods=known.methods | {"newcomer": newcomer}))
+    wider = build_plan(
+        known.root, "paper", configuration=replace(known, methods=known.methods | {"newcomer": newcomer})
+    )
     assert set(wider.runs) > set(plan.runs)
     assert len(wider.runs) == len(plan.runs) + board.seeds
 
@@ -101,7 +105,9 @@ def test_chunks_ids_and_metrics_are_those_of_the_whole_whatever_was_asked_for(na
     }
     wanted = narrowed.get("experiments") or ["a_one", "b_two"]
     kinds = narrowed.get("methods") or ["pre_ln", "peri_ln", "post_ln"]
-    assert set(part.runs) == {i for i, r in whole.runs.items() if set(r.experiments) & set(wanted) and r.method in kinds}
+    assert set(part.runs) == {
+        i for i, r in whole.runs.items() if set(r.experiments) & set(wanted) and r.method in kinds
+    }
     assert set(part.cells) == set(wanted)
     assert {cell.method for cells in part.cells.values() for cell in cells} <= set(kinds)
 
@@ -203,8 +209,9 @@ def test_cells_that_differ_have_labels_that_differ() -> None:
 def test_names_hold_no_sign_that_a_record_or_a_shell_would_mind() -> None:
     from dataclasses import replace
 
-    from repro.records.schema import Alias
     from pydantic import TypeAdapter
+
+    from repro.records.schema import Alias
 
     texts = {"kind": "a b|<c>/../$(d)", "p" * 40: "q" * 200, "flag": True}
     known = configuration(experiment("e", seeds=1, methods=[{"name": "odd"} | texts]))
@@ -239,7 +246,20 @@ def test_the_real_plan_holds_every_cell_and_every_seed_of_every_tier() -> None:
 
 
 # repro plan
-FIELDS = {"id", "alias", "experiments", "chunk", "tracks", "tier", "method", "params", "seed", "tokens", "state", "cost"}
+FIELDS = {
+    "id",
+    "alias",
+    "experiments",
+    "chunk",
+    "tracks",
+    "tier",
+    "method",
+    "params",
+    "seed",
+    "tokens",
+    "state",
+    "cost",
+}
 
 
 def test_the_verb_prints_the_contracts_fields_one_run_a_line(checkout: Checkout, repro_main: Main) -> None:
@@ -281,10 +301,14 @@ def test_show_names_lines_that_really_hold_the_value(checkout: Checkout) -> None
     checkout.replace(
         "config/experiments/c_lr_tolerance.yaml",
         r"^optimizer: .*",
-        "optimizer:\n  name: adamw\n  lr:\n    - 6.0e-4\n    - 2.0e-3\n  weight_decay: 0.125\n  betas:\n  - 0.9\n  - 0.97",
+        "optimizer:\n  name: adamw\n  lr:\n    - 6.0e-4\n    - 2.0e-3\n  weight_decay: 0.125\n  betas: [0.9, 0.97]",
     )
-    checkout.replace("config/experiments/a_quality.yaml", r"\{name: peri_ln, dt: 0\.1\}", "\n  {name: Peri_LN,\n   dt: 0.25}")
-    checkout.replace("config/experiments/a_stability.yaml", r"methods: .*", "methods:\n- name: peri_ln\n  params:\n    dt: 0.75")
+    checkout.replace(
+        "config/experiments/a_quality.yaml", r"\{name: peri_ln, dt: 0\.1\}", "\n  {name: Peri_LN,\n   dt: 0.25}"
+    )
+    checkout.replace(
+        "config/experiments/a_stability.yaml", r"methods: .*", "methods:\n- name: peri_ln\n  params:\n    dt: 0.75"
+    )
     plan = build_plan(Root(checkout.path), "smoke")
     found: dict[str, dict[str, tuple[Any, str]]] = {}
     for run in plan.runs.values():

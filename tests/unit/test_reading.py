@@ -465,6 +465,18 @@ def test_a_users_text_in_a_message_is_one_short_printable_line() -> None:
     assert shown({"a": 1}) == "{'a': 1}"
 
 
+def test_a_problem_is_one_printable_line_whatever_it_names() -> None:
+    assert str(Problem("a\x1b[31m\n.yaml", 3, "k\te", "m\ud800")) == "a?[31m?.yaml:3: k?e: m?"
+
+
+def test_both_zeros_are_one_value(tmp_path: Path) -> None:
+    text = "place: pre\neps: {}"
+    read = {
+        canonical(load(Norm, yaml_of(tmp_path, text.format(zero))).model_dump()) for zero in ("0", "0.0", "-0.0", "-0")
+    }
+    assert read == {'{"eps":0.0,"place":"pre"}'}
+
+
 def test_suggestions() -> None:
     assert suggest("Pre_LN", ["pre_ln", "post_ln"]) == '; did you mean "pre_ln"? known: post_ln, pre_ln'
     assert suggest("zzz", ["b", "a"]) == "; known: a, b"

@@ -63,7 +63,9 @@ def test_rates_stay_between_their_bounds(
 
 
 @given(st.integers(2, 10**5), SHAPES, st.floats(0, 0.5), st.floats(0, 1))
-def test_the_last_step_ends_at_the_floor_and_the_peak_is_reached(steps: int, shape: str, warmup: float, final: float) -> None:
+def test_the_last_step_ends_at_the_floor_and_the_peak_is_reached(
+    steps: int, shape: str, warmup: float, final: float
+) -> None:
     plan = schedule(shape, warmup, final)
     warm = round(warmup * steps)
     assert learning_rate(warm, steps, 2.0, plan) == 2.0 or warm == steps - 1

@@ -88,7 +88,9 @@ def test_the_stream_reads_nothing_of_the_steps_before_its_start(folder: Path) ->
 # Gradients
 def trained_step(folder: Path, micro_batch: int | None, clip: float = 1e9) -> Training:
     """One step by plain SGD of rate 0, so that the gradients can be looked at."""
-    module = Training(task_of(folder, micro_batch=micro_batch), config(optimizer=config()["optimizer"] | {"clip": clip}), TrainState())
+    module = Training(
+        task_of(folder, micro_batch=micro_batch), config(optimizer=config()["optimizer"] | {"clip": clip}), TrainState()
+    )
     optimizer = torch.optim.SGD(module.net.parameters(), lr=0.0)
     module.optimizers = lambda *_, **__: optimizer  # type: ignore[method-assign,assignment]
     module.manual_backward = lambda loss: loss.backward()  # type: ignore[method-assign,assignment]
@@ -146,7 +148,10 @@ class PerToken:
 TOKENS = [1.0] * 10 + [0.1] * 100
 
 
-@pytest.mark.parametrize("cutting", [[(1.0, 10), (0.1, 100)], [(0.1, 100), (1.0, 10)], [(g, 1) for g in TOKENS], [(1.0, 10), *[(0.1, 10)] * 10]])
+@pytest.mark.parametrize(
+    "cutting",
+    [[(1.0, 10), (0.1, 100)], [(0.1, 100), (1.0, 10)], [(g, 1) for g in TOKENS], [(1.0, 10), *[(0.1, 10)] * 10]],
+)
 def test_case_t08_each_token_counts_alike(cutting: list[tuple[float, int]]) -> None:
     task: Any = PerToken(cutting)
     module = Training(task, config(), TrainState())
@@ -221,7 +226,9 @@ def test_a_run_has_a_curve_by_step_and_ends_where_it_was_planned(folder: Path) -
     assert state.wall_seconds >= state.train_seconds > 0
 
 
-def test_every_step_has_the_rate_of_the_schedule_whatever_the_micro_batch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_step_has_the_rate_of_the_schedule_whatever_the_micro_batch(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Case T17 in the loop."""
     settings = config()
     rates: dict[int | None, list[float]] = {}
@@ -325,7 +332,9 @@ def with_losses(monkeypatch: pytest.MonkeyPatch, losses: dict[int, float]) -> No
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_case_t14_a_loss_that_is_no_number_ends_the_run_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, bad: float) -> None:
+def test_case_t14_a_loss_that_is_no_number_ends_the_run_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, bad: float
+) -> None:
     with_losses(monkeypatch, {5: bad})
     done, events = run(folder, config())
     assert (done.state.status, done.state.reason, done.state.step) == ("diverged", "non-finite loss at step 5", 5)
@@ -343,7 +352,9 @@ def test_a_gradient_that_is_no_number_ends_it_too(folder: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_validation_loss_that_is_no_number_ends_it_too(folder: Path, monkeypatch: pytest.MonkeyPatch, bad: float) -> None:
+def test_a_validation_loss_that_is_no_number_ends_it_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, bad: float
+) -> None:
     """A finite training loss beside it must not make a dead run look healthy."""
     values = iter([3.4, 3.2, bad, 3.0, 2.9, 2.8])
     monkeypatch.setattr("repro.train.callbacks.validation_loss", lambda *_: next(values))
@@ -353,7 +364,9 @@ def test_a_validation_loss_that_is_no_number_ends_it_too(folder: Path, monkeypat
     assert done.state.val_loss[-1] is None
 
 
-def test_a_finite_run_is_never_stopped_early_and_is_judged_at_its_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finite_run_is_never_stopped_early_and_is_judged_at_its_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = iter([3.4, 2.0, 9.0, 9.0, 9.0])
     monkeypatch.setattr("repro.train.callbacks.validation_loss", lambda *_: next(values))
     done, _ = run(folder, config())
@@ -372,7 +385,9 @@ def test_losses_that_wait_on_a_device_are_read_by_their_own_steps() -> None:
     assert curve.pending == []
 
 
-def test_a_run_on_an_accelerator_loses_no_loss_when_it_is_stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_on_an_accelerator_loses_no_loss_when_it_is_stopped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There losses wait on the device; those of the last steps before a checkpoint are taken into it."""
     unbroken = run(folder, config())[0].state.curve()
     monkeypatch.setattr(Curve, "_due", lambda curve, _: curve.state.step % 3 == 0)
@@ -384,7 +399,9 @@ def test_a_run_on_an_accelerator_loses_no_loss_when_it_is_stopped(folder: Path, 
     assert whole["train_loss"] == pytest.approx([sum(unbroken["train_loss"][n : n + 3]) / 3 for n in range(0, 12, 3)])
 
 
-def test_a_stop_does_not_hide_a_divergence_that_waits_on_the_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_does_not_hide_a_divergence_that_waits_on_the_device(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_losses(monkeypatch, {4: math.nan})
     monkeypatch.setattr(Curve, "_due", lambda *_: False)
     monkeypatch.setattr("repro.train.callbacks.curve_steps", lambda *_: [12])
@@ -403,7 +420,9 @@ def test_the_speed_is_a_median_over_the_whole_run(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("peak", "mfu"), [(1e12, 0.5), (1e11, None), (None, None)])
-def test_mfu_is_null_without_the_device_or_above_one(monkeypatch: pytest.MonkeyPatch, peak: float | None, mfu: float | None) -> None:
+def test_mfu_is_null_without_the_device_or_above_one(
+    monkeypatch: pytest.MonkeyPatch, peak: float | None, mfu: float | None
+) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A device")
     peaks = {"A device": {"fp32": peak}} if peak else {"Another device": {"fp32": 1e12}}
     order = {"device": "gpu", "devices": 1, "peaks": peaks, "flops_per_token": 5e8, "flops_formula": "f"}
@@ -415,7 +434,9 @@ def test_mfu_is_null_without_the_device_or_above_one(monkeypatch: pytest.MonkeyP
 # Hooks of a method
 def test_the_runner_calls_what_a_method_declares(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(Method, "before_training", lambda _, model, tokens: calls.append(("before", tuple(tokens.shape))))
+    monkeypatch.setattr(
+        Method, "before_training", lambda _, model, tokens: calls.append(("before", tuple(tokens.shape)))
+    )
     monkeypatch.setattr(Method, "after_step", lambda _, model: calls.append("after"))
     run(folder, config(), stop_at=3)
     assert calls == [("before", (SEQUENCES, CONTEXT)), *["after"] * 3]
@@ -424,7 +445,9 @@ def test_the_runner_calls_what_a_method_declares(folder: Path, monkeypatch: pyte
     assert calls == ["after"] * 9, "what was done before training is in the checkpoint"
 
 
-def test_weights_that_a_method_sets_after_a_step_are_what_is_trained_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_a_method_sets_after_a_step_are_what_is_trained_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def bound(_: Method, model: nn.Module) -> None:
         with torch.no_grad():
             for parameter in model.parameters():

@@ -64,7 +64,9 @@ def limits(stop: list[int] | None = None, **changes: Any) -> Limits:
     return Limits(stop=[] if stop is None else stop, **(fields | changes))
 
 
-def run(folder: Path, settings: dict[str, Any], stop_at: int | None = None, **options: Any) -> tuple[Finished, list[Any]]:
+def run(
+    folder: Path, settings: dict[str, Any], stop_at: int | None = None, **options: Any
+) -> tuple[Finished, list[Any]]:
     """Trains from the newest checkpoint of `folder`, or from the start; a signal comes after step `stop_at`."""
     events: list[Any] = []
     stop: list[int] = []

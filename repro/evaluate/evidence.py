@@ -1,0 +1,113 @@
+"""What metrics are made of: losses, texts under teacher forcing, generated texts; each made once, when asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from repro.train.tasks import LanguageModel
+
+Losses = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLosses:
+    """Token losses in nats, summed over each validation block: sums [blocks], target tokens and text bytes of each."""
+
+    sums: Losses
+    tokens: NDArray[np.int64]
+    text_bytes: NDArray[np.int64]
+
+    @property
+    def total(self) -> float:
+        """Sum of all token losses, exact to the last bit whatever the order of the blocks."""
+        return math.fsum(self.sums)
+
+    @property
+    def count(self) -> int:
+        """Number of target tokens."""
+        return int(self.tokens.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class TextPairs:
+    """Candidate and reference text of each item."""
+
+    candidates: list[str]
+    references: list[str]
+
+    def every(self, count: int) -> TextPairs:
+        """At most `count` evenly spaced items."""
+        size = len(self.references)
+        chosen = [item * size // min(count, size) for item in range(min(count, size))]
+        return TextPairs([self.candidates[item] for item in chosen], [self.references[item] for item in chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Numbers of one protocol: {value name: number}, the count they are made of, and what else must be said."""
+
+    values: dict[str, float]
+    n: int
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Evidence:
+    """Looks at one run's final weights through the fixed validation blocks of its task."""
+
+    def __init__(
+        self, task: LanguageModel, net: nn.Module, tokens: int, device: torch.device, raw: Callable[[Any], bytes]
+    ) -> None:
+        self.task, self.net, self.tokens, self.device, self.raw = task, net, tokens, device, raw
+        net.eval()
+
+    def decode(self, ids: NDArray[np.int64]) -> str:
+        """Text of token ids [T]; a character that a border cuts, or that the model never finishes, shows as U+FFFD."""
+        return self.raw(ids).decode("utf-8", errors="replace")
+
+    @cached_property
+    def _passes(self) -> list[tuple[Losses, NDArray[np.int64], NDArray[np.int64]]]:
+        """(loss sums [B], argmax predictions [B, T], targets [B, T]) of each batch, from one pass over the blocks."""
+        return [self._look(*batch) for batch in self.task.validation_batches(self.tokens)]
+
+    @torch.no_grad()
+    def _look(self, inputs: Tensor, targets: Tensor) -> tuple[Losses, NDArray[np.int64], NDArray[np.int64]]:
+        logits = self.net(inputs.to(self.device)).float()
+        losses = F.cross_entropy(logits.transpose(1, 2), targets.to(self.device), reduction="none")
+        return losses.double().sum(dim=1).cpu().numpy(), logits.argmax(dim=-1).cpu().numpy(), targets.numpy()
+
+    @cached_property
+    def losses(self) -> BlockLosses:
+        """Losses of the validation blocks; logits in float32 whatever the training's precision, sums in float64."""
+        sums = np.concatenate([part[0] for part in self._passes])
+        targets = [row for part in self._passes for row in part[2]]
+        tokens = np.array([len(row) for row in targets], dtype=np.int64)
+        text_bytes = np.array([len(self.raw(row)) for row in targets], dtype=np.int64)
+        return BlockLosses(sums, tokens, text_bytes)
+
+    @cached_property
+    def teacher_forced(self) -> TextPairs:
+        """Each block's targets, and at each position the likeliest token given the true ones before it."""
+        candidates = [self.decode(row) for part in self._passes for row in part[1]]
+        return TextPairs(candidates, [self.decode(row) for part in self._passes for row in part[2]])
+
+    @torch.no_grad()
+    def continued(self, prompts: int) -> TextPairs:
+        """Greedy continuations of the first halves of evenly spaced blocks, against the true second halves."""
+        inputs = torch.cat([batch[0] for batch in self.task.validation_batches(prompts * self.task.context)])
+        half = self.task.context // 2
+        tokens = inputs[:, :half].to(self.device)
+        for _ in range(self.task.context - half):
+            following = self.net(tokens).float()[:, -1].argmax(dim=-1, keepdim=True)
+            tokens = torch.cat([tokens, following], dim=1)
+        made, true = tokens[:, half:].cpu().numpy(), inputs[:, half:].numpy()
+        return TextPairs([self.decode(row) for row in made], [self.decode(row) for row in true])

@@ -1,0 +1,23 @@
+"""Perplexity as the mean over sequences of exp of each one's mean loss: the protocol of paper A's sibling paper."""
+
+from __future__ import annotations
+
+import math
+
+from repro.evaluate.evidence import Evidence, Measured
+from repro.evaluate.numbers import exp
+
+INFO = {
+    "title": "perplexity, mean over sequences",
+    "says": "mean over validation blocks of exp(mean token loss of the block); never below ppl_exp_mean",
+    "rules": 1,
+    "values": {"ppl_seq_mean": {"unit": "1/token", "better": "lower"}},
+}
+
+
+def compute(evidence: Evidence) -> Measured:
+    """A mean of perplexities; one block that overflows makes it infinite."""
+    losses = evidence.losses
+    values = [exp(float(mean)) for mean in losses.sums / losses.tokens]
+    mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
+    return Measured({"ppl_seq_mean": mean}, losses.count, {"blocks": len(values)})

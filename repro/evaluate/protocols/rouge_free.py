@@ -1,0 +1,30 @@
+"""ROUGE of freely generated text: greedy, from fixed prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from repro.evaluate.evidence import Evidence, Measured
+from repro.evaluate.rouge import RougeScorer, versions
+
+INFO: dict[str, Any] = {
+    "title": "ROUGE, greedy generation",
+    "says": "F-measure of greedy continuations of 64 first half-blocks against the true second halves; stemmer on",
+    "rules": 1,
+    "values": {
+        "rouge1_free": {"unit": "F, 0..1", "better": "higher"},
+        "rouge2_free": {"unit": "F, 0..1", "better": "higher"},
+        "rougel_free": {"unit": "F, 0..1", "better": "higher"},
+    },
+    "options": {"stemmer": True, "tokenizer": "rouge_score", "prompts": 64, "decoding": "greedy"},
+}
+
+
+def compute(evidence: Evidence) -> Measured:
+    """Plain means over prompts; n counts prompts."""
+    texts = evidence.continued(INFO["options"]["prompts"])
+    scorer = RougeScorer(("rouge1", "rouge2", "rougeL"), stemmer=True, tokenizer="rouge_score")
+    scores = scorer.score_all(texts.candidates, texts.references)
+    values = {f"{kind.lower()}_free": scores.mean(kind) for kind in ("rouge1", "rouge2", "rougeL")}
+    empty = {"empty_candidates": scores.empty_candidates, "empty_references": scores.empty_references}
+    return Measured(values, scores.pairs, empty | versions())

@@ -1,0 +1,28 @@
+"""ROUGE of teacher-forced predictions: what paper A's sibling paper reports, far above ROUGE of generated text."""
+
+from __future__ import annotations
+
+from repro.evaluate.evidence import Evidence, Measured
+from repro.evaluate.rouge import RougeScorer, versions
+
+INFO = {
+    "title": "ROUGE, teacher-forced",
+    "says": "F-measure of the argmax at each position given the true text before it, against the text; stemmer on",
+    "rules": 1,
+    "values": {
+        "rouge1_tf": {"unit": "F, 0..1", "better": "higher"},
+        "rouge2_tf": {"unit": "F, 0..1", "better": "higher"},
+        "rougel_tf": {"unit": "F, 0..1", "better": "higher"},
+    },
+    "options": {"stemmer": True, "tokenizer": "rouge_score", "kinds": ["rouge1", "rouge2", "rougeL"]},
+}
+
+
+def compute(evidence: Evidence) -> Measured:
+    """Plain means over blocks; n counts blocks."""
+    texts = evidence.teacher_forced
+    scorer = RougeScorer(("rouge1", "rouge2", "rougeL"), stemmer=True, tokenizer="rouge_score")
+    scores = scorer.score_all(texts.candidates, texts.references)
+    values = {f"{kind.lower()}_tf": scores.mean(kind) for kind in ("rouge1", "rouge2", "rougeL")}
+    empty = {"empty_candidates": scores.empty_candidates, "empty_references": scores.empty_references}
+    return Measured(values, scores.pairs, empty | versions())

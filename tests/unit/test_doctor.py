@@ -1,0 +1,209 @@
+"""What `repro doctor` says of a machine: stub programs on PATH stand for a cluster, a copied checkout for a clone."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from repro.plan import build_plan
+from repro.spec.paths import Root
+from repro.verbs import doctor
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+QUICK_PROBE = 'print(\'{"version": "9.9", "devices": []}\')'
+DISABLED = 'echo "Slurm accounting storage is disabled" >&2; exit 1'
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    folder = tmp_path / "checkout"
+    shutil.copytree(REPOSITORY / "config", folder / "config", ignore=shutil.ignore_patterns("local.yaml"))
+    shutil.copy(REPOSITORY / "requirements.lock", folder)
+    return Root(folder)
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """Puts programs on a PATH that holds nothing else; returns a function that adds one."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+
+    def add(name, script):
+        path = folder / name
+        path.write_text(f"#!{shutil.which('sh', path=os.defpath)}\n{script}\n")
+        path.chmod(0o755)
+
+    return add
+
+
+def states(lines):
+    return {line.what: line.state for line in lines}
+
+
+def test_no_slurm_is_no_fault(checkout, programs):
+    (line,) = doctor.slurm(checkout)
+    assert (line.state, line.what) == ("ok", "slurm")
+    assert "not a cluster" in line.detail
+
+
+def test_disabled_accounting_is_found_and_mended(checkout, programs):
+    programs("sbatch", "exit 0")
+    programs("sinfo", "echo gpu")
+    programs("sacct", DISABLED)
+    programs("squeue", "exit 0")
+    answer, line = doctor.slurm(checkout)
+    assert (answer.state, answer.detail) == ("ok", "partitions: gpu")
+    assert line.state == "warn"
+    assert "slurm-status-command: squeue" in line.mend
+    profile = checkout.path / "slurm" / "config.yaml"
+    profile.parent.mkdir()
+    profile.write_text("#   slurm-status-command: squeue\n")
+    assert doctor.job_states(checkout).state == "warn", "a comment sets nothing"
+    profile.write_text("slurm-status-command: squeue\n")
+    assert doctor.job_states(checkout).state == "ok"
+
+
+def test_text_of_disabled_accounting_counts_even_with_exit_0(checkout, programs):
+    programs("sacct", 'echo "Slurm accounting storage is disabled"')
+    programs("squeue", "exit 0")
+    assert doctor.job_states(checkout).state == "warn"
+
+
+def test_job_states_that_nothing_can_read_are_a_fail(checkout, programs):
+    assert doctor.job_states(checkout).state == "fail"
+
+
+def test_working_accounting_is_used(checkout, programs):
+    programs("sbatch", "exit 0")
+    programs("sinfo", "echo batch")
+    programs("sacct", "exit 0")
+    assert [line.state for line in doctor.slurm(checkout)] == ["ok", "ok"]
+
+
+def test_a_controller_that_does_not_answer_is_a_fail(checkout, programs, monkeypatch):
+    monkeypatch.setattr(doctor, "TOOL_SECONDS", 0.2)
+    programs("sbatch", "exit 0")
+    programs("sinfo", "while :; do :; done")
+    (line,) = doctor.slurm(checkout)
+    assert line.state == "fail"
+    assert "did not answer" in line.detail
+
+
+def test_inside_a_job_is_a_warning(checkout, programs, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "17\n\x1b[31m")
+    first, _ = doctor.slurm(checkout)
+    assert first.state == "warn"
+    assert "\x1b" not in first.detail
+
+
+def test_packages_as_locked_missing_and_different(checkout):
+    lock = checkout.path / "requirements.lock"
+    lock.write_text(
+        "# made by hand\npydantic==0.1.0 \\\n    --hash=sha256:00\nno_such_thing==1.0 ; python_version > '3'\n"
+    )
+    missing, different = doctor.packages(checkout)
+    assert (missing.state, different.state) == ("warn", "warn")
+    assert "no_such_thing" in missing.detail
+    assert "(locked: 0.1.0)" in different.detail
+    lock.write_text("other==1 ; sys_platform == 'none'\n")
+    assert [line.state for line in doctor.packages(checkout)] == ["ok"]
+    lock.unlink()
+    assert [line.state for line in doctor.packages(checkout)] == ["warn"]
+
+
+def test_a_missing_direct_dependency_is_a_fail(checkout, monkeypatch):
+    monkeypatch.setattr(doctor, "_direct", lambda: {"no-such-thing"})
+    (checkout.path / "requirements.lock").write_text("no_such_thing==1.0\n")
+    (line,) = doctor.packages(checkout)
+    assert (line.state, line.mend) == ("fail", doctor.SETUP)
+
+
+def test_data_that_a_planned_run_needs(checkout):
+    plan = build_plan(checkout, "smoke")
+    sources = plan.configuration.sources
+    needed = doctor.data(plan, "embedded_lm", sources["embedded_lm"])
+    assert needed.state == "warn"
+    assert "repro data prepare embedded_lm" in needed.mend
+    assert doctor.data(plan, "openwebtext", sources["openwebtext"]).state == "ok"
+    large = build_plan(checkout, "paper")
+    assert "repro data fetch openwebtext" in doctor.data(large, "openwebtext", sources["openwebtext"]).mend
+
+
+def test_damaged_data_are_a_fail(checkout):
+    plan = build_plan(checkout, "smoke")
+    source = plan.configuration.sources["embedded_lm"]
+    folder = checkout.scratch / "data" / doctor.short(doctor.digest(source, checkout))
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    assert doctor.data(plan, "embedded_lm", source).state == "fail"
+
+
+def test_torch_that_breaks_hangs_or_works(checkout, monkeypatch):
+    monkeypatch.setattr(doctor, "TORCH_PROBE", "raise ImportError('libtorch is not there')")
+    with doctor.start_probe() as probe:
+        (line,) = doctor.torch_lines(probe, checkout)
+    assert (line.state, line.detail) == ("fail", "ImportError: libtorch is not there")
+    monkeypatch.setattr(doctor, "TORCH_PROBE", "import time; time.sleep(60)")
+    monkeypatch.setattr(doctor, "TORCH_SECONDS", 0.3)
+    with doctor.start_probe() as probe:
+        (line,) = doctor.torch_lines(probe, checkout)
+    assert line.state == "warn"
+    monkeypatch.setattr(doctor, "TORCH_SECONDS", 20.0)
+    names = '["NVIDIA H200", "NVIDIA H200", "Unheard Of"]'
+    monkeypatch.setattr(doctor, "TORCH_PROBE", f'print(\'{{"version": "2.0", "devices": {names}}}\')')
+    with doctor.start_probe() as probe:
+        torch, known, unknown = doctor.torch_lines(probe, checkout)
+    assert (torch.state, known.detail) == ("ok", "2 x NVIDIA H200")
+    assert (unknown.state, "hardware.yaml" in unknown.mend) == ("warn", True)
+
+
+def test_disk_and_writing(checkout, monkeypatch):
+    monkeypatch.setattr(doctor, "TIGHT_GB", 1e9)
+    assert doctor.disk(checkout).state == "warn"
+    monkeypatch.setattr(doctor, "FULL_GB", 1e9)
+    assert doctor.disk(checkout).state == "fail"
+    assert states(doctor.writable(checkout)) == {"writing": "ok"}
+    assert not (checkout.path / "results").exists(), "looking leaves nothing behind"
+
+    def refuse(dir):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
+    assert states(doctor.writable(checkout)) == {"writing": "fail"}
+
+
+def test_broken_configuration_and_records_are_told_not_thrown(checkout, monkeypatch, capsys, programs):
+    monkeypatch.setenv("REPRO_ROOT", str(checkout.path))
+    monkeypatch.setattr(doctor, "TORCH_PROBE", QUICK_PROBE)
+    record = checkout.scratch_records / "ab" / "abcdefabcdef.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("{")
+    tiers = checkout.config / "tiers.yaml"
+    tiers.write_text(tiers.read_text().replace("seeds: 2", "sedes: 2", 1))
+    with pytest.raises(SystemExit) as end:
+        doctor.doctor()
+    assert end.value.code == 1
+    out = capsys.readouterr().out
+    assert "config/tiers.yaml" in out
+    assert doctor.CHECK_CONFIG in out
+    assert "repro records validate" in out
+    assert all(line.split()[0] in ("ok", "warn", "fail", "what") for line in out.splitlines())
+
+
+def test_warnings_alone_end_well_and_no_torch_is_imported(checkout):
+    """In a process of its own, with another probe: the verb itself must not need torch."""
+    code = (
+        "import sys; from repro.verbs import doctor as d; d.TORCH_PROBE = sys.argv[1]; d.doctor(); "
+        "sys.exit(bool({'torch', 'lightning', 'scipy', 'pandas'} & set(sys.modules)))"
+    )
+    environment = os.environ | {"REPRO_ROOT": str(checkout.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, QUICK_PROBE], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warn  git" in done.stdout, "a copy without git names no commit"
