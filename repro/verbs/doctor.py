@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from repro.data.manifest import verify
+from repro.data.sources import fetched_path
 from repro.plan import Plan, build_plan
 from repro.records.index import load_index
 from repro.records.provenance import code
@@ -265,7 +266,7 @@ def data(plan: Plan, name: str, source: DataSource) -> Line:
         return Line("ok", what, "prepared")
     if not needed:
         return Line("ok", what, f"not prepared; no run at tier {plan.tier} needs it")
-    fetch = f"repro data fetch {name} && " if source.kind == "fetched" else ""
+    fetch = f"put its files under {fetched_path(name)}, then " if source.kind == "fetched" else ""
     return Line("warn", what, "not prepared", f"{fetch}repro data prepare {name} (or let Snakemake do it)")
 
 
