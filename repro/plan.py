@@ -15,7 +15,7 @@ from repro.spec.catalogue import TierTask
 from repro.spec.data import VOCABULARY, digest
 from repro.spec.errors import ConfigError, Problem, problem_error, suggest
 from repro.spec.experiment import Experiment
-from repro.spec.hashing import canonical, sha256_json, sha256_text, short
+from repro.spec.hashing import around, canonical, sha256_text, short
 from repro.spec.identity import Choice, cell_config, chosen_methods, label_of, scaled
 from repro.spec.load import Configuration, load_configuration
 from repro.spec.paths import Root
@@ -144,8 +144,8 @@ def _add_experiment(plan: Plan, experiment: Experiment, digests: dict[str, str])
             faults.append(f"the cells {cells[identity]} and {label} are one and the same")
         cells[identity] = label
         _add_cell(plan, experiment, choice, label, config)
-    document = configuration.documents[experiment.name]
-    return [Problem(*document.place(("model",)), "model", f"at tier {plan.tier}: {fault}") for fault in faults]
+    place = configuration.documents[experiment.name].place(("model",)) if faults else ("", None)
+    return [Problem(*place, "model", f"at tier {plan.tier}: {fault}") for fault in faults]
 
 
 def _has_size(task: TierTask, model: str) -> bool:
@@ -174,9 +174,9 @@ def _add_cell(plan: Plan, experiment: Experiment, choice: Choice, label: str, co
     cost = estimate(model, tokens, config["tokens_per_step"], task, config["precision"], planning)
     seeds = tuple(range(1, (task.seeds or experiment.seeds) + 1))
     ids = []
+    head, tail = around(config, "seed")
     for seed in seeds:
-        full = config | {"seed": seed}
-        sha256 = sha256_json(full)
+        sha256 = sha256_text(f"{head}{seed}{tail}")
         ids.append(short(sha256))
         known = plan.runs.get(ids[-1])
         if known is not None:
@@ -194,7 +194,7 @@ def _add_cell(plan: Plan, experiment: Experiment, choice: Choice, label: str, co
             method=choice.entry.name,
             params=choice.params,
             seed=seed,
-            config=full,
+            config=config | {"seed": seed},
             axes=choice.axes,
             data=choice.source,
             tokens=tokens,

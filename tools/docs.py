@@ -19,7 +19,7 @@ import typer
 from repro.cli import app
 from repro.spec.load import load_configuration
 from repro.spec.methods import registry
-from repro.spec.metrics import METRICS
+from repro.spec.metrics import METRICS, PROTOCOLS
 from repro.spec.paths import Root
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -122,9 +122,13 @@ def needed_methods(text: str) -> set[str]:
 
 
 def metrics() -> str:
-    """Every protocol that a number can be made by."""
-    rows = [(code(m.name), code(m.protocol), m.unit, m.better, m.says) for m in METRICS.values()]
-    return table(("metric", "protocol", "unit", "better is", "how it is worked out"), rows)
+    """Every value that tables and claims can speak of, and the protocol that makes it."""
+    rows = []
+    for metric in METRICS.values():
+        info = PROTOCOLS[metric.family].info
+        options = ", ".join(f"{key} = {value}" for key, value in info.options.items()) or "none"
+        rows.append((code(metric.name), code(metric.protocol), metric.unit, metric.better, info.says, options))
+    return table(("value", "protocol", "unit", "better is", "how it is worked out", "options"), rows)
 
 
 # Command line
@@ -167,7 +171,8 @@ def command_line() -> str:
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/architecture.md": {"layers": layers, "modules": module_table},
-    "docs/methods.md": {"methods": methods, "metrics": metrics},
+    "docs/methods.md": {"methods": methods},
+    "docs/metrics.md": {"metrics": metrics},
     "docs/cli.md": {"verbs": command_line},
 }
 

@@ -88,7 +88,7 @@ def record(root: Root, plan: Plan, runs: Iterable[Run]) -> None:
         write_record(root, base | _training(run))
         for name in run.metrics:
             item = eval_skeleton(base, name, tokens)
-            write_record(root, item["base"] | _measurement(item["metric"], tokens))
+            write_record(root, item["base"] | _measurement(item["values"], tokens))
 
 
 def _data(run: Run) -> list[dict[str, Any]]:
@@ -134,8 +134,8 @@ def _training(run: Run) -> dict[str, Any]:
     }
 
 
-def _measurement(metric: dict[str, Any], tokens: int) -> dict[str, Any]:
-    return _ended(0.2) | {"metrics": [{**metric, "value": 2.5, "n": tokens}]}
+def _measurement(values: dict[str, dict[str, Any]], tokens: int) -> dict[str, Any]:
+    return _ended(0.2) | {"metrics": [{**value, "value": 2.5, "n": tokens} for value in values.values()]}
 
 
 def twin(root: Root, folder: Path) -> Root:

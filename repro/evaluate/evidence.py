@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,28 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from repro.evaluate.losses import BlockLosses
 from repro.train.tasks import LanguageModel
 
 Losses = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class BlockLosses:
-    """Token losses in nats, summed over each validation block: sums [blocks], target tokens and text bytes of each."""
-
-    sums: Losses
-    tokens: NDArray[np.int64]
-    text_bytes: NDArray[np.int64]
-
-    @property
-    def total(self) -> float:
-        """Sum of all token losses, exact to the last bit whatever the order of the blocks."""
-        return math.fsum(self.sums)
-
-    @property
-    def count(self) -> int:
-        """Number of target tokens."""
-        return int(self.tokens.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +93,10 @@ class Evidence:
             tokens = torch.cat([tokens, following], dim=1)
         made, true = tokens[:, half:].cpu().numpy(), inputs[:, half:].numpy()
         return TextPairs([self.decode(row) for row in made], [self.decode(row) for row in true])
+
+
+def compute(protocol: str, evidence: Evidence) -> Measured:
+    """The numbers of one registered protocol; only its file is imported."""
+    module = importlib.import_module(f"repro.evaluate.protocols.{protocol}")
+    measured: Measured = module.compute(evidence)
+    return measured

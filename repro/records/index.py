@@ -17,11 +17,10 @@ from typing import Any
 from repro.records.schema import RETRYABLE, record_problems
 from repro.records.store import attempt_of, record_path, replace_text
 from repro.spec.errors import BadDataError, CannotWriteError, Problem, ReproError
-from repro.spec.hashing import sha256_json, short
-from repro.spec.metrics import METRICS
+from repro.spec.hashing import around, sha256_json, sha256_text, short
+from repro.spec.metrics import PROTOCOLS
 from repro.spec.paths import Root
 from repro.spec.reading import read_json
-from repro.spec.rules import RULES
 
 MAX_RECORD_BYTES = 1 << 20
 
@@ -41,8 +40,13 @@ class Entry:
 class Record:
     """One record, read when it is first asked for."""
 
-    def __init__(self, path: Path, entry: Entry) -> None:
-        self.path, self.entry = path, entry
+    def __init__(self, folder: Path, entry: Entry) -> None:
+        self.folder, self.entry = folder, entry
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.folder / self.entry.path
 
     @cached_property
     def raw(self) -> dict[str, Any]:
@@ -74,13 +78,25 @@ class Record:
 
 
 def eval_config(run_full_sha256: str, metric: str, tokens: int) -> dict[str, Any]:
-    """What an eval record's id covers: the run, the protocol, its rules version, and the validation tokens."""
-    return {"kind": "eval", "of": run_full_sha256, "protocol": metric, "rules": RULES[metric], "tokens": tokens}
+    """What an eval record's id covers: the run, the protocol with its options and rules version, the tokens."""
+    return {"kind": "eval", "of": run_full_sha256, "protocol": metric, "tokens": tokens, **_fixed(metric)}
+
+
+def _fixed(metric: str) -> dict[str, Any]:
+    info = PROTOCOLS[metric].info
+    return {"rules": info.rules, "options": info.options}
 
 
 def eval_id(run_full_sha256: str, metric: str, tokens: int) -> str:
-    """Short id of an eval record."""
-    return short(sha256_json(eval_config(run_full_sha256, metric, tokens)))
+    """Short id of an eval record: that of `eval_config`, whose text but for the run is made once."""
+    head, tail = _eval_text(metric, tokens, PROTOCOLS[metric].info.rules)
+    return short(sha256_text(f'{head}"{run_full_sha256}"{tail}'))
+
+
+@cache
+def _eval_text(metric: str, tokens: int, _rules: int) -> tuple[str, str]:
+    config = eval_config("", metric, tokens)
+    return around({key: value for key, value in config.items() if key != "of"}, "of")
 
 
 @dataclass
@@ -101,7 +117,7 @@ class Index:
     train = latest
 
     def evals(self, run_id: str) -> dict[str, Record]:
-        """Latest eval records of one run by metric name, current protocols only."""
+        """Latest eval records of one run by protocol, current rules and options only."""
         if self._evals is None:
             self._evals = {}
             for attempts in self.records.values():
@@ -109,7 +125,7 @@ class Index:
                 if entry.kind == "eval" and entry.of:
                     config = attempts[-1].raw["config"]
                     name = config.get("protocol")
-                    if name in METRICS and config.get("rules") == RULES[name]:
+                    if name in PROTOCOLS and _fixed(name).items() <= config.items():
                         self._evals.setdefault(entry.of, {})[name] = attempts[-1]
         return self._evals.get(run_id, {})
 
@@ -128,17 +144,16 @@ def load_index(root: Root) -> Index:
     index = Index(root)
     known_files = _read_cache(root)
     fresh: dict[str, Any] = {}
-    for path, state in _files(root):
-        name = path.relative_to(root.path).as_posix()
-        stamp = [state.st_size, state.st_mtime_ns]
+    others = root.community.relative_to(root.path).as_posix() + "/"
+    for name, state in _files(root):
         known = known_files.get(name)
-        if known is None or known[:2] != stamp:
-            known = [*stamp, *_examine(root, path)]
+        if known is None or known[0] != state.st_size or known[1] != state.st_mtime_ns:
+            known = [state.st_size, state.st_mtime_ns, *_examine(root, root.path / name)]
         if isinstance(known[2], list):
             fresh[name] = known
             entry = Entry(name, *known[2])
-            own = not path.is_relative_to(root.community)
-            (index.records if own else index.community).setdefault(entry.id, []).append(Record(path, entry))
+            kept = index.community if name.startswith(others) else index.records
+            kept.setdefault(entry.id, []).append(Record(root.path, entry))
         else:
             index.problems += known[3]
     for attempts in index.records.values():
@@ -173,11 +188,22 @@ def chain_problems(attempts: list[Entry]) -> list[Problem]:
     return problems
 
 
-def _files(root: Root) -> Iterator[tuple[Path, os.stat_result]]:
+def _files(root: Root) -> Iterator[tuple[str, os.stat_result]]:
+    """Name below the root and state of each record file, in order; plain text, since a campaign has many."""
     for folder in (root.records, root.scratch_records):
-        for path in sorted(folder.rglob("*.json")):
-            if not path.name.startswith("."):
-                yield path, path.lstat()
+        yield from _below(str(folder), folder.relative_to(root.path).as_posix())
+
+
+def _below(folder: str, name: str) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        found = sorted(os.scandir(folder), key=lambda item: item.name)
+    except FileNotFoundError:
+        return
+    for item in found:
+        if item.is_dir(follow_symlinks=False):
+            yield from _below(item.path, f"{name}/{item.name}")
+        elif item.name.endswith(".json") and not item.name.startswith("."):
+            yield f"{name}/{item.name}", item.stat(follow_symlinks=False)
 
 
 def _examine(root: Root, path: Path) -> list[Any]:

@@ -9,9 +9,8 @@ from repro.records.index import eval_config
 from repro.records.provenance import code, cpu_name, environment
 from repro.records.schema import SCHEMA
 from repro.spec.hashing import sha256_json, short
-from repro.spec.metrics import METRICS
+from repro.spec.metrics import PROTOCOLS
 from repro.spec.paths import Root
-from repro.spec.rules import RULES
 
 
 def train_skeleton(root: Root, run: Run, data: list[dict[str, Any]]) -> dict[str, Any]:
@@ -52,9 +51,9 @@ def train_skeleton(root: Root, run: Run, data: list[dict[str, Any]]) -> dict[str
 
 
 def eval_skeleton(train: dict[str, Any], metric: str, tokens: int) -> dict[str, Any]:
-    """`{metric, base}` of one eval record of the run whose skeleton is `train`."""
+    """`{protocol, values, base}` of one eval record of the run whose skeleton is `train`."""
     config = eval_config(train["full_sha256"], metric, tokens)
-    sha256 = sha256_json(config)
+    sha256, protocol = sha256_json(config), PROTOCOLS[metric]
     base = train | {
         "id": short(sha256),
         "full_sha256": sha256,
@@ -63,7 +62,10 @@ def eval_skeleton(train: dict[str, Any], metric: str, tokens: int) -> dict[str, 
         "of": train["id"],
         "config": config,
         "config_sha256": sha256,
-        "rules_version": {metric: RULES[metric]},
+        "rules_version": {metric: protocol.info.rules},
     }
-    spec = METRICS[metric]
-    return {"metric": {"name": metric, "unit": spec.unit, "protocol": spec.protocol}, "base": base}
+    values = {
+        name: {"name": name, "unit": value.unit, "protocol": protocol.id}
+        for name, value in protocol.info.values.items()
+    }
+    return {"protocol": metric, "values": values, "base": base}

@@ -7,7 +7,7 @@ from statistics import median
 
 from repro.plan import Cell, Plan, Run
 from repro.records.index import Index, Record
-from repro.spec.metrics import METRICS
+from repro.spec.metrics import METRICS, values_of
 from repro.spec.rules import RULES
 from repro.stats.cells import COMPLETE, DIVERGED, FAILED, MISSING, UNMEASURED, CellResult, cell_result
 
@@ -27,7 +27,7 @@ class Row:
 
 def joined(plan: Plan, index: Index, experiment: str) -> list[Row]:
     """A row for each planned cell of `experiment`, in the plan's order, recorded or not."""
-    metrics = plan.configuration.experiments[experiment].metrics
+    metrics = values_of(plan.configuration.experiments[experiment].metrics)
     rows = []
     for cell in plan.cells.get(experiment, []):
         records = [record for run_id in cell.run_ids if (record := index.train(run_id))]
@@ -60,9 +60,10 @@ def model_words(run: Run) -> str:
 
 
 def metric_words(metric: str) -> str:
-    """`val_loss.v1 (nats/token)`; a metric without a unit has none to show."""
-    unit = METRICS[metric].unit
-    return METRICS[metric].protocol + ("" if unit == "1" else f" ({unit})")
+    """`val_loss.v1 (nats/token)`, `rougel_tf of rouge_tf.v1 (F, 0..1)`: no name without its protocol and unit."""
+    found = METRICS[metric]
+    name = found.protocol if found.name == found.family else f"{found.name} of {found.protocol}"
+    return f"{name} ({found.unit})"
 
 
 def _runs_of(plan: Plan, experiments: list[str]) -> list[Run]:

@@ -20,7 +20,7 @@ from repro.report.joined import (
 )
 from repro.report.table import Table, Value, strict_json, write_file, write_table
 from repro.spec.claims import Claim
-from repro.spec.metrics import METRICS
+from repro.spec.metrics import METRICS, values_of
 from repro.spec.paths import Root
 from repro.spec.rules import RULES
 from repro.stats.cells import Summary, summarise
@@ -140,8 +140,7 @@ def experiment_table(plan: Plan, index: Index, experiment: str) -> Table:
 
 
 def _cells_table(plan: Plan, index: Index, names: list[str], name: str, title: str) -> Table:
-    measured = {metric for experiment in names for metric in plan.configuration.experiments[experiment].metrics}
-    metrics = [metric for metric in METRICS if metric in measured]
+    metrics = values_of([name for e in names for name in plan.configuration.experiments[e].metrics])
     rows = [row for experiment in names for row in joined(plan, index, experiment)]
     shown, data = [], []
     for row in rows:
@@ -204,7 +203,7 @@ def claims_table(plan: Plan, verdicts: Sequence[Verdict], paper: str) -> Table:
         (v.id, v.says, v.reported, v.provenance, v.ours, v.verdict, v.reason, *_run_counts(v)) for v in chosen
     )
     names = [name for name in plan.cells if plan.configuration.experiments[name].paper == paper]
-    metrics = [name for name in METRICS if any(name in plan.configuration.experiments[e].metrics for e in names)]
+    metrics = values_of([name for e in names for name in plan.configuration.experiments[e].metrics])
     notes = (*heading_notes(plan, names, metrics), "counts are runs, summed over the arms of a claim")
     title = f"Paper {paper.upper()}: claims and verdicts (tier {plan.tier})"
     return Table(f"claims_{paper}", title, notes, (*VERDICT_HEAD, *COUNTS), shown, tuple(verdict_rows(chosen)))

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from repro.spec.errors import ConfigError, Problem, ReproError, shown, suggest
 from repro.spec.hashing import sha256_json
 from repro.spec.load import Configuration
-from repro.spec.metrics import METRICS
+from repro.spec.metrics import METRICS, values_of
 from repro.spec.model import Float, Int, Name, Strict, Text
 from repro.spec.paths import Root
 from repro.spec.reading import Document, read_yaml, validate
@@ -20,7 +20,7 @@ from repro.spec.reading import Document, read_yaml, validate
 PAPERS = ("a", "b", "c", "d")
 PAPER_FILES = tuple(f"paper_{letter}" for letter in PAPERS)
 SCALES = ("smoke", "desk", "proxy", "paper")  # from the smallest to the paper's own
-VIEWS = ("diverged", "lr_tolerance")  # worked out from the records; every other metric is a protocol of its own
+VIEWS = ("diverged", "lr_tolerance")  # worked out from the records; every other metric is a value of a protocol
 UNKNOWN = "unknown"
 
 ClaimId = Annotated[str, StringConstraints(pattern=r"^[A-D]-[CTE]\d{1,3}[a-z]?$", strict=True)]
@@ -271,7 +271,7 @@ class Known:
 def known_names(configuration: Configuration) -> Known:
     """The names of one checkout."""
     return Known(
-        {name: experiment.metrics for name, experiment in configuration.experiments.items()},
+        {name: values_of(experiment.metrics) for name, experiment in configuration.experiments.items()},
         {name: entry.info.params for name, entry in configuration.methods.items()},
         configuration.models,
     )

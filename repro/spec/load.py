@@ -14,7 +14,7 @@ from repro.spec.data import DataSource, Sources
 from repro.spec.errors import ConfigError, Problem, ReproError, shown, suggest
 from repro.spec.experiment import Experiment
 from repro.spec.methods import MethodEntry, registry, resolve
-from repro.spec.metrics import METRICS
+from repro.spec.metrics import PROTOCOLS
 from repro.spec.overrides import load_merged
 from repro.spec.paths import Root
 from repro.spec.reading import Document, read_yaml, validate
@@ -119,7 +119,7 @@ def reference_problems(configuration: Configuration, name: str) -> list[Problem]
         known(("model", index), model, configuration.models)
     known(("data",), experiment.data, configuration.sources)
     for index, metric in enumerate(experiment.metrics):
-        known(("metrics", index), metric, METRICS)
+        known(("metrics", index), metric, PROTOCOLS)
     for index, choice in enumerate(experiment.methods or []):
         try:
             resolve(choice.name, choice.params, configuration.methods)

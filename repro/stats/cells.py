@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from repro.spec.metrics import METRICS
 from repro.stats.intervals import Interval, mean, sample_sd, t_interval
 
 COMPLETE, DIVERGED, FAILED, MISSING = "complete", "diverged", "failed", "missing"
@@ -128,7 +129,7 @@ def _state(index: IndexLike, run_id: str, metric: str | None) -> tuple[str, floa
     state = _OF_STATUS[record.status]
     if state != COMPLETE or metric is None:
         return state, None
-    measured = index.evals(run_id).get(metric)
+    measured = index.evals(run_id).get(METRICS[metric].family)
     if measured is None:
         return UNMEASURED, None
     value = measured.value(metric)

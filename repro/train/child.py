@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from repro.data.prepare import load_manifest
-from repro.evaluate.lm import evaluate
+from repro.data.tokenise import tokenizer
+from repro.evaluate.evidence import Evidence, Measured, compute
 from repro.records.schema import finite
 from repro.records.store import newest_record, write_record
 from repro.spec.errors import ReproError
@@ -139,31 +140,45 @@ class Worker:
         return record
 
     def _evaluate(self, job: dict[str, Any], record: dict[str, Any]) -> None:
-        """One record for each metric that has none; a fault is a failed record of that metric."""
+        """One record for each metric that has none; a fault is a failed record of that metric alone."""
         todo = [item for item in job["evals"] if newest_record(self.root, item["base"]) is None]
         if not todo:
             return
-        started, config = time.monotonic(), record["config"]
-        names = [item["metric"]["name"] for item in todo]
-        fault, values = "", {}
+        opened = time.monotonic()
         try:
-            task = make_task(config, Path(job["data"]), job["micro_batch"])
-            net, device = task.build(), find_device(job["device"])
-            load_weights(net, Path(job["weights"]), record["weights_sha256"])
-            values = evaluate(names, task, net.to(device), job["eval_tokens"], device)
+            evidence = self._evidence(job, record)
+            fault = None
         except Exception as error:
             log_traceback(Path(job["log"]))
             fault = failure(error, self.root.path)[1]
-        seconds = time.monotonic() - started
-        shared = {
-            "time": {"wall": seconds, "train": 0.0, "eval": seconds, "compile": 0.0, "wait": 0.0},
-            "attempts": 1,
-            "resumes": 0,
-            "weights_sha256": record["weights_sha256"],
-        }
         for item in todo:
-            fields = metric_fields(item["metric"], *values[item["metric"]["name"]]) if values else failed_fields(fault)
+            fields = failed_fields(fault) if fault else self._measure(item, evidence, Path(job["log"]))
+            now = time.monotonic()
+            wall = now - opened
+            opened = now
+            shared = {
+                "time": {"wall": wall, "train": 0.0, "eval": wall, "compile": 0.0, "wait": 0.0},
+                "attempts": 1,
+                "resumes": 0,
+                "weights_sha256": record["weights_sha256"],
+            }
             self._write(item["base"] | shared | fields)
+
+    def _evidence(self, job: dict[str, Any], record: dict[str, Any]) -> Evidence:
+        """The recorded final weights, looked at through the run's own task; never the weights in memory."""
+        config = record["config"]
+        task = make_task(config, Path(job["data"]), job["micro_batch"])
+        net, device = task.build(), find_device(job["device"])
+        load_weights(net, Path(job["weights"]), record["weights_sha256"])
+        coder = tokenizer(load_manifest(self.root, config["data"])["tokenizer"])
+        return Evidence(task, net.to(device), job["eval_tokens"], device, coder.raw)
+
+    def _measure(self, item: dict[str, Any], evidence: Evidence, log: Path) -> dict[str, Any]:
+        try:
+            return metric_fields(item["values"], compute(item["protocol"], evidence))
+        except Exception as error:
+            log_traceback(log)
+            return failed_fields(failure(error, self.root.path)[1])
 
 
 def failed_fields(reason: str) -> dict[str, Any]:
@@ -171,14 +186,16 @@ def failed_fields(reason: str) -> dict[str, Any]:
     return {"status": "failed", "status_detail": {"step": None, "reason": reason}}
 
 
-def metric_fields(metric: dict[str, Any], value: float, count: int) -> dict[str, Any]:
-    """Status and number of one eval record; a value that is no finite number is null, and said."""
-    kept = finite(value)
-    reason = None if kept is not None else f"{metric['name']} is no finite number"
+def metric_fields(values: dict[str, dict[str, Any]], measured: Measured) -> dict[str, Any]:
+    """Status, numbers and details of one eval record; a value that is no finite number is null, and said."""
+    kept = {name: finite(measured.values[name]) for name in values}
+    without = [name for name, value in kept.items() if value is None]
+    reason = f"{', '.join(without)}: no finite number" if without else None
     return {
         "status": "complete",
         "status_detail": {"step": None, "reason": reason},
-        "metrics": [{**metric, "value": kept, "n": count}],
+        "metrics": [{**values[name], "value": kept[name], "n": measured.n} for name in values],
+        "probes": measured.details,
     }
 
 

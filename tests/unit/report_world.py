@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from repro.plan import Plan, Run, build_plan
@@ -18,7 +17,7 @@ from repro.spec.claims import Claim, known_names, load_claims
 from repro.spec.experiment import MethodChoice
 from repro.spec.hashing import sha256_json, short
 from repro.spec.load import Configuration, load_configuration
-from repro.spec.metrics import METRICS
+from repro.spec.metrics import METRICS, PROTOCOLS
 from repro.spec.paths import Root, find_root
 from repro.spec.rules import RULES
 
@@ -102,13 +101,18 @@ def eval_record(run: Run, metric: str, value: float | None) -> dict[str, Any]:
     config = eval_config(run.full_sha256, metric, 16384)
     full = sha256_json(config)
     base = train_record(run)
-    number = {
-        "name": metric,
-        "value": value,
-        "unit": METRICS[metric].unit,
-        "n": 16384,
-        "protocol": METRICS[metric].protocol,
-    }
+    numbers = [
+        {
+            "name": name,
+            # A good world is good by every measure: what is better when higher runs the other way.
+            "value": value if value is None or found.better == "lower" else -value,
+            "unit": found.unit,
+            "n": 16384,
+            "protocol": found.protocol,
+        }
+        for name, found in METRICS.items()
+        if found.family == metric
+    ]
     changes = {
         "id": short(full),
         "full_sha256": full,
@@ -117,7 +121,7 @@ def eval_record(run: Run, metric: str, value: float | None) -> dict[str, Any]:
         "of": run.id,
         "config": config,
         "config_sha256": full,
-        "metrics": [number],
+        "metrics": numbers,
         "curve": None,
         "budget": None,
         "speed": None,
@@ -134,7 +138,7 @@ def index_of(root: Root, raws: Iterable[dict[str, Any]]) -> Index:
     for raw in raws:
         attempts = index.records.setdefault(raw["id"], [])
         path = f"scratch/records/{raw['id'][:2]}/{raw['id']}.json"
-        record = Record(Path(path), Entry(path, raw["id"], raw["kind"], raw["of"], raw["status"], len(attempts)))
+        record = Record(root.path, Entry(path, raw["id"], raw["kind"], raw["of"], raw["status"], len(attempts)))
         record.__dict__["raw"] = raw
         attempts.append(record)
     return index
@@ -149,7 +153,8 @@ def recorded(run: Run, outcome: Outcome) -> list[dict[str, Any]]:
         return []
     if isinstance(outcome, str):
         return [train_record(run, outcome)]
-    values = {"val_loss": outcome, "ppl_exp_mean": math.exp(outcome), "ppl_seq_mean": math.exp(outcome) * 1.02}
+    values = dict.fromkeys(PROTOCOLS, outcome)
+    values |= {"ppl_exp_mean": math.exp(outcome), "ppl_seq_mean": math.exp(outcome) * 1.02}
     return [
         train_record(run, "complete", outcome),
         *(eval_record(run, metric, float(f"{values[metric]:.8g}")) for metric in run.metrics),

@@ -37,7 +37,7 @@ import numpy as np
 from repro.evaluate.accuracy import accuracy
 from repro.evaluate.bertscore import EMBEDDED_LAYERS, BertScorer, Encoder, embedded_encoder
 from repro.evaluate.forecast import forecast_errors
-from repro.evaluate.lm import BlockLosses, ppl_exp_mean, ppl_seq_mean, val_loss
+from repro.evaluate.losses import BlockLosses, ppl_exp_mean, ppl_seq_mean, val_loss
 from repro.evaluate.modules import NAMES, module_path
 from repro.evaluate.rouge import RougeScorer
 
@@ -59,7 +59,8 @@ scorer = BertScorer(Encoder.load(embedded_encoder(), EMBEDDED_LAYERS))
 bert = scorer.score_all(texts["predictions"], texts["references"])
 rouge = RougeScorer(stemmer=False).score_all(texts["predictions"], texts["references"])
 errors = forecast_errors([(windows["predictions"], windows["references"])], 2)
-sums = BlockLosses(np.array(losses["predictions"]), 10)
+counts = np.array(losses["references"])
+sums = BlockLosses(np.array(losses["predictions"]), counts, counts)
 rate = accuracy(classes["predictions"], classes["references"], "unnamed")
 direct = {
     "bertscore": {

@@ -131,12 +131,14 @@ def test_nothing_of_the_people_is_in_the_configuration() -> None:
 
 
 def test_code_and_rules_are_covered_by_their_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    from repro.spec.metrics import PROTOCOLS, Protocol
     from repro.spec.rules import RULES
 
     before, method = run_of(), registry()["pre_ln"]
     assert before.config["method"]["sha256"] == method.sha256
     evaluated = {name: eval_id(before.full_sha256, name, 16384) for name in ("val_loss", "ppl_exp_mean")}
-    monkeypatch.setitem(RULES, "ppl_exp_mean", 2)
+    mended = PROTOCOLS["ppl_exp_mean"].info.model_copy(update={"rules": 2})
+    monkeypatch.setitem(PROTOCOLS, "ppl_exp_mean", Protocol("ppl_exp_mean", mended))
     assert run_of().id == before.id, "mending a metric orphans no training"
     assert eval_id(before.full_sha256, "val_loss", 16384) == evaluated["val_loss"]
     assert eval_id(before.full_sha256, "ppl_exp_mean", 16384) != evaluated["ppl_exp_mean"]

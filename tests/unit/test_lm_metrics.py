@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -12,24 +13,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from train_world import CONTEXT, config, task_of, write_data
 
-from repro.evaluate.lm import PROTOCOLS, BlockLosses, block_losses, evaluate, ppl_exp_mean, ppl_seq_mean, val_loss
+from repro.evaluate.evidence import Evidence, Measured, compute
+from repro.evaluate.losses import BlockLosses, bits_per_byte, ppl_exp_mean, ppl_seq_mean, val_loss
 from repro.records.schema import MetricValue
-from repro.spec.metrics import METRICS
-from repro.spec.rules import RULES
+from repro.spec.metrics import METRICS, PROTOCOLS
 from repro.train.child import failed_fields, metric_fields
 from repro.train.module import validation_loss
+from tests.shared import shared
 
 CPU = torch.device("cpu")
 
 
-def losses(*sums: float, tokens: int = 1) -> BlockLosses:
-    return BlockLosses(np.array(sums, np.float64), tokens)
+FUNCTIONS = {f.__name__: f for f in (val_loss, ppl_exp_mean, ppl_seq_mean, bits_per_byte)}
+
+
+def losses(*sums: float, tokens: int = 1, text_bytes: int = 1) -> BlockLosses:
+    whole = np.full(len(sums), tokens, np.int64)
+    return BlockLosses(np.array(sums, np.float64), whole, np.full(len(sums), text_bytes, np.int64))
+
+
+def look(folder: Path, net: torch.nn.Module, tokens: int, **more: int) -> Evidence:
+    """Evidence on the made-up data, whose tokens are letters from `a` on."""
+    return Evidence(task_of(folder, **more), net, tokens, CPU, lambda ids: bytes(97 + int(i) % 26 for i in ids))
 
 
 def test_case_m02_nats_a_token_and_their_perplexity() -> None:
     """360 nats over 120 tokens."""
     found = losses(*[30.0] * 12, tokens=10)
-    assert (found.tokens, val_loss(found)) == (120, 3.0)
+    assert (found.count, val_loss(found)) == (120, 3.0)
     assert ppl_exp_mean(found) == pytest.approx(20.085537, abs=1e-6)
 
 
@@ -54,29 +65,42 @@ def test_the_mean_over_sequences_is_never_the_lower_one(sums: list[float], token
     assert val_loss(found) == pytest.approx(sum(sums) / (len(sums) * tokens), abs=1e-12)
 
 
+def test_case_m02_bits_a_byte() -> None:
+    """360 nats over 540 bytes of text."""
+    assert bits_per_byte(losses(*[30.0] * 12, tokens=10, text_bytes=45)) == pytest.approx(0.961797, abs=1e-6)
+
+
+def test_case_m01_batches_of_unequal_size() -> None:
+    """100 tokens at 2.0 and 10 tokens at 4.0 are 2.18, not 3."""
+    found = BlockLosses(np.array([200.0, 40.0]), np.array([100, 10]), np.array([100, 10]))
+    assert val_loss(found) == pytest.approx(2.181818, abs=1e-6)
+    assert ppl_exp_mean(found) == pytest.approx(8.862405, abs=1e-6)
+
+
 @pytest.mark.parametrize("bad", [math.inf, math.nan, 1e6])
 def test_an_overflow_is_infinity_and_no_number_in_a_record(bad: float) -> None:
     found = losses(1.0, bad)
-    for name, protocol in PROTOCOLS.items():
-        value = protocol(found)
-        if name == "val_loss" and math.isfinite(bad):
-            assert value == pytest.approx((1 + bad) / 2)
+    for name, function in FUNCTIONS.items():
+        value = function(found)
+        if name in ("val_loss", "bits_per_byte") and math.isfinite(bad):
+            assert math.isfinite(value)
             continue
         assert not math.isfinite(value)
         metric = {"name": name, "unit": METRICS[name].unit, "protocol": METRICS[name].protocol}
-        fields = metric_fields(metric, value, 2)
+        fields = metric_fields({name: metric}, Measured({name: value}, 2))
         assert fields["metrics"] == [{**metric, "value": None, "n": 2}]
-        assert fields["status_detail"]["reason"] == f"{name} is no finite number"
+        assert fields["status_detail"]["reason"] == f"{name}: no finite number"
         assert fields["status"] == "complete"
         MetricValue.model_validate(fields["metrics"][0])
 
 
 def test_a_number_and_a_fault() -> None:
     metric = {"name": "val_loss", "unit": "nats/token", "protocol": "val_loss.v1"}
-    assert metric_fields(metric, 2.5, 100) == {
+    assert metric_fields({"val_loss": metric}, Measured({"val_loss": 2.5}, 100, {"blocks": 4})) == {
         "status": "complete",
         "status_detail": {"step": None, "reason": None},
         "metrics": [{**metric, "value": 2.5, "n": 100}],
+        "probes": {"blocks": 4},
     }
     assert failed_fields("ValueError: x") == {
         "status": "failed",
@@ -84,14 +108,13 @@ def test_a_number_and_a_fault() -> None:
     }
 
 
-def test_every_metric_has_code_a_version_a_unit_and_a_direction() -> None:
-    assert METRICS.keys() == PROTOCOLS.keys()
+def test_every_metric_has_a_file_a_version_a_unit_and_a_direction() -> None:
+    assert {metric.family for metric in METRICS.values()} == PROTOCOLS.keys()
     for name, metric in METRICS.items():
-        assert metric.name == name
-        assert metric.protocol == f"{name}.v{RULES[name]}"
-        assert metric.better in ("lower", "higher")
+        assert metric.protocol == f"{metric.family}.v{PROTOCOLS[metric.family].info.rules}"
+        assert metric.better in ("lower", "higher"), name
         assert metric.unit
-        assert metric.says
+        assert PROTOCOLS[metric.family].info.says
 
 
 @pytest.fixture
@@ -100,32 +123,71 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("micro_batch", [1, 3, 6])
-def test_the_published_loss_does_not_depend_on_the_batch(folder: Path, micro_batch: int) -> None:
+def test_no_metric_depends_on_the_batch(folder: Path, micro_batch: int) -> None:
+    """Every registered metric; sums of losses to round-off, texts exactly."""
     net = task_of(folder).build()
-    names = list(PROTOCOLS)
-    whole = evaluate(names, task_of(folder), net, 400, CPU)
-    found = evaluate(names, task_of(folder, micro_batch=micro_batch), net, 400, CPU)
-    for name in names:
-        assert found[name][0] == pytest.approx(whole[name][0], abs=1e-6 if name == "val_loss" else 1e-4)
-        assert found[name][1] == whole[name][1] == 400
-    assert evaluate(["val_loss"], task_of(folder), net, 400, CPU) == {"val_loss": whole["val_loss"]}
+    whole, found = look(folder, net, 400), look(folder, net, 400, micro_batch=micro_batch)
+    for protocol in set(PROTOCOLS) - {"bertscore_tf"}:
+        wanted, got = compute(protocol, whole), compute(protocol, found)
+        assert got.n == wanted.n
+        assert got.values == pytest.approx(wanted.values, rel=1e-6)
+
+
+def test_every_protocol_makes_the_values_that_it_declares(folder: Path) -> None:
+    evidence = look(folder, task_of(folder).build(), 400)
+    for name, protocol in PROTOCOLS.items():
+        measured = compute(name, evidence)
+        assert measured.values.keys() == protocol.info.values.keys()
+        assert all(map(math.isfinite, measured.values.values()))
+        assert measured.n > 0
+
+
+def test_case_m03_measured_twice_and_after_another_run(folder: Path) -> None:
+    first, other = task_of(folder).build(), task_of(folder, config(seed=2)).build()
+    once = compute("val_loss", look(folder, first, 400))
+    compute("val_loss", look(folder, other, 400))
+    again = compute("val_loss", look(folder, first, 400))
+    assert (again.values, again.n, again.details) == (once.values, once.n, once.details)
+    assert once.details["standard_error"] > 0
 
 
 def test_it_is_the_loss_that_training_sees(folder: Path) -> None:
     task, net = task_of(folder), task_of(folder).build()
-    assert val_loss(block_losses(task, net, 80, CPU)) == pytest.approx(validation_loss(task, net, 80, CPU), abs=1e-6)
-    assert val_loss(block_losses(task, net, 80, CPU)) == pytest.approx(math.log(29), abs=0.1)
+    found = compute("val_loss", look(folder, net, 80)).values["val_loss"]
+    assert found == pytest.approx(validation_loss(task, net, 80, CPU), abs=1e-6)
+    assert found == pytest.approx(math.log(29), abs=0.1)
 
 
-def test_blocks_are_summed_apart_in_double_precision(folder: Path) -> None:
-    found = block_losses(task_of(folder), task_of(folder).build(), 400, CPU)
-    assert (found.sums.dtype, found.sums.shape, found.tokens_per_block) == (np.float64, (50,), CONTEXT)
+def test_teacher_forced_texts_are_the_argmax_and_the_truth(folder: Path) -> None:
+    task, net = task_of(folder), task_of(folder).build()
+    texts = look(folder, net, 80).teacher_forced
+    inputs, targets = next(iter(task.validation_batches(80)))
+    predicted = net(inputs).argmax(dim=-1)
+    letters = [bytes(97 + int(i) % 26 for i in row).decode() for row in targets]
+    assert texts.references[: len(letters)] == letters
+    assert texts.candidates[0] == bytes(97 + int(i) % 26 for i in predicted[0]).decode()
+
+
+def test_generation_is_greedy_from_fixed_prompts(folder: Path) -> None:
+    net = task_of(folder).build()
+    first, second = look(folder, net, 400).continued(5), look(folder, net, 400, micro_batch=1).continued(5)
+    assert first == second
+    assert {len(text) for text in first.candidates} == {CONTEXT - CONTEXT // 2}
 
 
 def test_case_m10_the_loss_is_not_rounded_to_bf16(folder: Path) -> None:
     """Logits in bf16 are summed up in float32 and float64."""
     net = task_of(folder).build().to(torch.bfloat16)
-    found = block_losses(task_of(folder, config()), net, 400, CPU)
-    as_bf16 = torch.tensor(found.sums / CONTEXT).to(torch.bfloat16).double().numpy()
-    assert np.abs(found.sums / CONTEXT - as_bf16).max() > 1e-4
+    found = look(folder, net, 400).losses
+    means = found.sums / found.tokens
+    as_bf16 = torch.tensor(means).to(torch.bfloat16).double().numpy()
+    assert found.sums.dtype == np.float64
+    assert np.abs(means - as_bf16).max() > 1e-4
     assert val_loss(found) == pytest.approx(math.log(29), abs=0.1)
+
+
+def test_case_m10_as_written() -> None:
+    case = json.loads(shared("cases/M10/case.json").read_text())
+    logits = torch.tensor(case["logits_exact_in_bf16"], dtype=torch.bfloat16)
+    loss = torch.nn.functional.cross_entropy(logits.float(), torch.tensor(case["targets"]), reduction="none")
+    assert float(loss.double().mean()) == pytest.approx(case["right_loss"], abs=case["tolerance"])

@@ -452,9 +452,10 @@ def test_measurements_are_found_by_run_and_current_protocol(root: Root, monkeypa
     assert evals["val_loss"].value("other") is None
     assert evals["ppl_exp_mean"].value("ppl_exp_mean") is None
     assert found.evals("0" * 12) == {}
-    from repro.spec.rules import RULES
+    from repro.spec.metrics import PROTOCOLS, Protocol
 
-    monkeypatch.setitem(RULES, "val_loss", 2)
+    mended = PROTOCOLS["val_loss"].info.model_copy(update={"rules": 2})
+    monkeypatch.setitem(PROTOCOLS, "val_loss", Protocol("val_loss", mended))
     assert set(load_index(root).evals(run().id)) == {"ppl_exp_mean"}, "numbers of an older protocol are not mixed in"
 
 

@@ -6,14 +6,14 @@ import datasets  # type: ignore[import-untyped]
 import evaluate  # type: ignore[import-untyped]
 import numpy as np
 
-from repro.evaluate.lm import BlockLosses, ppl_exp_mean, ppl_seq_mean, val_loss
+from repro.evaluate.losses import BlockLosses, ppl_exp_mean, ppl_seq_mean, val_loss
 
 
 class Perplexity(evaluate.Metric):
     """compute(predictions, references) -> val_loss, ppl_exp_mean, ppl_seq_mean.
 
-    Predictions are sums of token losses of a block in nats, references the numbers of tokens of the blocks, all
-    equal. There are two perplexities, so none has the bare name.
+    Predictions are sums of token losses of a block in nats, references the numbers of tokens of the
+    blocks. There are two perplexities, so none has the bare name.
     """
 
     def _info(self) -> evaluate.MetricInfo:
@@ -26,8 +26,8 @@ class Perplexity(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[float], references: list[int]) -> dict[str, float]:
-        counts = set(references)
-        if len(counts) != 1 or min(counts) < 1:
-            raise ValueError("all blocks must have the same number of tokens, and some")
-        losses = BlockLosses(np.asarray(predictions, dtype=np.float64), counts.pop())
+        if not references or min(references) < 1:
+            raise ValueError("every block must have tokens, and there must be one")
+        counts = np.asarray(references, dtype=np.int64)
+        losses = BlockLosses(np.asarray(predictions, dtype=np.float64), counts, counts)
         return {protocol.__name__: protocol(losses) for protocol in (val_loss, ppl_exp_mean, ppl_seq_mean)}

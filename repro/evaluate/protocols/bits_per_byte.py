@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from repro.evaluate.evidence import Evidence, Measured
+from repro.evaluate.losses import bits_per_byte
 
 INFO = {
     "title": "bits per byte",
@@ -18,4 +17,4 @@ def compute(evidence: Evidence) -> Measured:
     """n counts bytes."""
     losses = evidence.losses
     size = int(losses.text_bytes.sum())
-    return Measured({"bits_per_byte": losses.total / math.log(2) / size}, size, {"tokens": losses.count})
+    return Measured({"bits_per_byte": bits_per_byte(losses)}, size, {"tokens": losses.count})

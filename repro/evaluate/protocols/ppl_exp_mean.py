@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from repro.evaluate.evidence import Evidence, Measured
-from repro.evaluate.numbers import exp
+from repro.evaluate.losses import ppl_exp_mean
 
 INFO = {
     "title": "perplexity, exp of mean",
@@ -15,5 +15,4 @@ INFO = {
 
 def compute(evidence: Evidence) -> Measured:
     """exp(sum of losses / count); infinity where it overflows."""
-    losses = evidence.losses
-    return Measured({"ppl_exp_mean": exp(losses.total / losses.count)}, losses.count)
+    return Measured({"ppl_exp_mean": ppl_exp_mean(evidence.losses)}, evidence.losses.count)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from repro.evaluate.evidence import Evidence, Measured
-from repro.evaluate.numbers import exp
+from repro.evaluate.losses import ppl_seq_mean
 
 INFO = {
     "title": "perplexity, mean over sequences",
@@ -18,6 +16,4 @@ INFO = {
 def compute(evidence: Evidence) -> Measured:
     """A mean of perplexities; one block that overflows makes it infinite."""
     losses = evidence.losses
-    values = [exp(float(mean)) for mean in losses.sums / losses.tokens]
-    mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
-    return Measured({"ppl_seq_mean": mean}, losses.count, {"blocks": len(values)})
+    return Measured({"ppl_seq_mean": ppl_seq_mean(losses)}, losses.count, {"blocks": len(losses.sums)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from repro.evaluate.evidence import Evidence, Measured
+from repro.evaluate.losses import val_loss
 
 INFO = {
     "title": "validation loss",
@@ -20,4 +21,4 @@ def compute(evidence: Evidence) -> Measured:
     means = losses.sums / losses.tokens
     error = float(np.std(means, ddof=1) / np.sqrt(len(means))) if len(means) > 1 else None
     details = {"blocks": len(losses.sums), "standard_error": error}
-    return Measured({"val_loss": losses.total / losses.count}, losses.count, details)
+    return Measured({"val_loss": val_loss(losses)}, losses.count, details)
