@@ -9,14 +9,14 @@ from repro.evaluate.rouge import RougeScorer, versions
 
 INFO: dict[str, Any] = {
     "title": "ROUGE, greedy generation",
-    "says": "F-measure of greedy continuations of 64 first half-blocks against the true second halves; stemmer on",
+    "says": "F-measure of greedy continuations of 32 first half-blocks against the true second halves; stemmer on",
     "rules": 1,
     "values": {
         "rouge1_free": {"unit": "F, 0..1", "better": "higher"},
         "rouge2_free": {"unit": "F, 0..1", "better": "higher"},
         "rougel_free": {"unit": "F, 0..1", "better": "higher"},
     },
-    "options": {"stemmer": True, "tokenizer": "rouge_score", "prompts": 64, "decoding": "greedy"},
+    "options": {"stemmer": True, "tokenizer": "rouge_score", "prompts": 32, "decoding": "greedy"},
 }
 
 
