@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SOURCES := repro tests
 RULES := Snakefile workflow/rules/data.smk workflow/rules/run.smk workflow/rules/theory.smk \
-         workflow/rules/tables.smk workflow/rules/site.smk
+         workflow/rules/tables.smk workflow/rules/papers.smk workflow/rules/site.smk
 
 .PHONY: demo test lint setup lock clean
 .DEFAULT_GOAL := demo

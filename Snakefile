@@ -1,17 +1,16 @@
-# The DAG of the suite: data -> runs -> tables, leaderboard, site. All logic is in the package `repro`, which
-# needs no torch here; rules only call its verbs. docs/decisions/002-workflow.md says why it is cut this way.
-import os
+# The DAG of the suite: data -> runs -> tables, leaderboard, site. All logic is in the package `repro`; rules only
+# call its verbs. docs/decisions/002-workflow.md says why it is cut this way.
 import sys
 from pathlib import Path
+from shlex import quote
 
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 min_version("9.19")
-
 # This checkout's own package and interpreter, whatever else is installed.
 sys.path.insert(0, str(Path(workflow.basedir)))
-os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+shell.prefix(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 from repro.dag import PAPERS, read_dag
 from repro.spec.errors import ReproError
@@ -48,10 +47,11 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/run.smk"
 include: "workflow/rules/theory.smk"
 include: "workflow/rules/tables.smk"
+include: "workflow/rules/papers.smk"
 include: "workflow/rules/site.smk"
 
 
-# Whatever happened, tables and page of what is recorded exist afterwards; what is up to date is left alone.
+# Whatever happened, tables and page exist afterwards; what is up to date is left alone.
 onsuccess:
     shell("python -m repro report --tier {TIER:q}")
 

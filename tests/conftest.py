@@ -23,7 +23,9 @@ settings.register_profile("repro", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("repro")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PARTS = ("Snakefile", "workflow", "config", "repro", "slurm", "tools", "pyproject.toml", "requirements.lock")
+PARTS = (
+    "Snakefile", "workflow", "config", "repro", "slurm", "tools", "pyproject.toml", "requirements.lock", "environment.yml",
+)  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:

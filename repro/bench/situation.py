@@ -23,7 +23,7 @@ from repro.spec.paths import Root
 
 SIZE = "smoke"  # the tier whose settings are taken
 EXPERIMENT = "bench"
-_PARTS = ("Snakefile", "workflow", "config", "repro", "pyproject.toml", "requirements.lock")
+_PARTS = ("Snakefile", "workflow", "config", "repro", "pyproject.toml", "requirements.lock", "environment.yml")
 _SEEDS = 10
 _POINTS = 8  # of a made-up loss curve
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PARTS = ("Snakefile", "workflow", "config", "repro", "slurm", "requirements.lock")
+PARTS = ("Snakefile", "workflow", "config", "repro", "slurm", "requirements.lock", "environment.yml")
 TIMEOUT = 400  # seconds; two slow cores and an import of lightning for each child
 EXPERIMENT: dict[str, Any] = {
     "name": "a_small",

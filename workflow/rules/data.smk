@@ -9,15 +9,19 @@ rule data:
 rule prepare:
     output:
         "scratch/data/{digest}/manifest.json",
+    log:
+        "scratch/logs/jobs/prepare-{digest}.log",
     retries: 0  # data that are not there do not come by asking again
+    conda:
+        "../../environment.yml"
     resources:
+        **SUITE.site_words(),
         mem_mb=2000,
         runtime="60m",
-        **SUITE.site_words(),
     params:
         name=lambda wildcards: SUITE.data[wildcards.digest],
     shell:
-        "python -m repro data prepare {params.name:q}"
+        "python -m repro data prepare {params.name:q} 2>&1 | tee -i {log:q}"
 
 
 # Training waits for this file: no document of the validation split may stand in the training split.
@@ -26,12 +30,16 @@ rule leakage:
         ancient("scratch/data/{digest}/manifest.json"),
     output:
         "scratch/data/{digest}/leakage.json",
+    log:
+        "scratch/logs/jobs/leakage-{digest}.log",
     retries: 0  # data that are not there do not come by asking again
+    conda:
+        "../../environment.yml"
     resources:
+        **SUITE.site_words(),
         mem_mb=2000,
         runtime="60m",
-        **SUITE.site_words(),
     params:
         name=lambda wildcards: SUITE.data[wildcards.digest],
     shell:
-        "python -m repro data leakage {params.name:q} --out {output:q}"
+        "python -m repro data leakage {params.name:q} --out {output:q} 2>&1 | tee -i {log:q}"

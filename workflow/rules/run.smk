@@ -13,9 +13,15 @@ if SUITE.missing:
             ancient(SUITE.checked_data()),
         output:
             "scratch/done/{chunk}.json",
+        log:
+            "scratch/logs/jobs/run-{chunk}.log",
+        conda:
+            "../../environment.yml"
         threads: SUITE.threads()
         resources:
             **SUITE.job_resources(),
             **SUITE.site_words(),
+        params:
+            tier=TIER,
         shell:
-            "python -m repro run {wildcards.chunk:q} --tier {TIER:q} --stamp {output:q}"
+            "python -m repro run {wildcards.chunk:q} --tier {params.tier:q} --stamp {output:q} 2>&1 | tee -i {log:q}"

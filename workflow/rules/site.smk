@@ -6,9 +6,15 @@ rule page:
         f"scratch/plan/{TIER}/site.key",
     output:
         SITE,
+    log:
+        f"scratch/logs/jobs/{TIER}-page.log",
     localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        tier=TIER,
     shell:
-        "python -m repro site --tier {TIER:q}"
+        "python -m repro site --tier {params.tier:q} 2>&1 | tee -i {log:q}"
 
 
 rule site:

@@ -10,11 +10,17 @@ if PENDING:
             lambda wildcards: SUITE.stamps(wildcards.view),
         output:
             f"scratch/plan/{TIER}/{{view}}.key",
+        log:
+            f"scratch/logs/jobs/{TIER}-key-{{view}}.log",
         wildcard_constraints:
             view="|".join(PENDING),
         localrule: True
+        conda:
+            "../../environment.yml"
+        params:
+            tier=TIER,
         shell:
-            "python -m repro plan --tier {TIER:q} --key {wildcards.view:q}"
+            "python -m repro plan --tier {params.tier:q} --key {wildcards.view:q} 2>&1 | tee -i {log:q}"
 
 
 rule paper:
@@ -23,9 +29,15 @@ rule paper:
     output:
         f"{TABLES}/paper_{{paper}}.csv",
         f"{TABLES}/claims_{{paper}}.csv",
+    log:
+        f"scratch/logs/jobs/{TIER}-paper-{{paper}}.log",
     localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        tier=TIER,
     shell:
-        "python -m repro tables --tier {TIER:q} --paper {wildcards.paper:q}"
+        "python -m repro tables --tier {params.tier:q} --paper {wildcards.paper:q} 2>&1 | tee -i {log:q}"
 
 
 rule leaderboard_lm:
@@ -33,9 +45,15 @@ rule leaderboard_lm:
         f"scratch/plan/{TIER}/leaderboard.key",
     output:
         f"{TABLES}/leaderboard_lm.csv",
+    log:
+        f"scratch/logs/jobs/{TIER}-leaderboard_lm.log",
     localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        tier=TIER,
     shell:
-        "python -m repro leaderboard --tier {TIER:q} --track lm"
+        "python -m repro leaderboard --tier {params.tier:q} --track lm 2>&1 | tee -i {log:q}"
 
 
 rule tables:
@@ -54,27 +72,3 @@ rule leaderboard:
     input:
         lambda wildcards: SUITE.keys("leaderboard"),
         BOARDS,
-
-
-rule paper_a:
-    input:
-        lambda wildcards: SUITE.keys("paper_a"),
-        f"{TABLES}/paper_a.csv",
-
-
-rule paper_b:
-    input:
-        lambda wildcards: SUITE.keys("paper_b"),
-        f"{TABLES}/paper_b.csv",
-
-
-rule paper_c:
-    input:
-        lambda wildcards: SUITE.keys("paper_c"),
-        f"{TABLES}/paper_c.csv",
-
-
-rule paper_d:
-    input:
-        lambda wildcards: SUITE.keys("paper_d"),
-        f"{TABLES}/paper_d.csv",
