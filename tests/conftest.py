@@ -24,8 +24,16 @@ settings.load_profile("repro")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PARTS = (
-    "Snakefile", "workflow", "config", "repro", "slurm", "tools", "pyproject.toml", "requirements.lock", "environment.yml",
-)  # fmt: skip
+    "Snakefile",
+    "workflow",
+    "config",
+    "repro",
+    "slurm",
+    "tools",
+    "pyproject.toml",
+    "requirements.lock",
+    "environment.yml",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
