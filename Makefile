@@ -28,7 +28,7 @@ demo: $(READY)
 	@$(BIN)/repro report --tier smoke --verdicts
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

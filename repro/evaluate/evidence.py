@@ -74,7 +74,8 @@ class Evidence:
         targets = [row for part in self._passes for row in part[2]]
         tokens = np.array([len(row) for row in targets], dtype=np.int64)
         text_bytes = np.array([len(self.raw(row)) for row in targets], dtype=np.int64)
-        return BlockLosses(sums, tokens, text_bytes)
+        words = np.array([len(self.decode(row).split()) for row in targets], dtype=np.int64)
+        return BlockLosses(sums, tokens, text_bytes, words)
 
     @cached_property
     def teacher_forced(self) -> TextPairs:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class BlockLosses:
-    """Token losses in nats, summed over each block: sums [blocks], target tokens and text bytes of each block."""
+    """Token losses in nats, summed over each block: sums [blocks]; target tokens, text bytes and words of each."""
 
     sums: NDArray[np.float64]
     tokens: NDArray[np.int64]
     text_bytes: NDArray[np.int64]
+    words: NDArray[np.int64]
 
     @property
     def total(self) -> float:
@@ -47,6 +48,11 @@ def ppl_seq_mean(losses: BlockLosses) -> float:
 def bits_per_byte(losses: BlockLosses) -> float:
     """Sum of token losses in bits over the bytes of the target text: comparable between tokenizers."""
     return losses.total / math.log(2) / int(losses.text_bytes.sum())
+
+
+def ppl_word(losses: BlockLosses) -> float:
+    """exp of the sum of token losses over the words of the target text."""
+    return exp(losses.total / int(losses.words.sum()))
 
 
 def exp(value: float) -> float:

@@ -41,6 +41,17 @@ def _starts_oddly(run: Run, record: Record) -> bool:
     return first is not None and not 0 <= first <= math.log(run.config["model"]["vocab"]) + FIRST_LOSS_SLACK
 
 
+def _mixed_versions(plan: Plan, index: Index) -> Iterator[str]:
+    """Cells whose seeds were made with different packages, rules of the code, or Python."""
+    for cell in (cell for cells in plan.cells.values() for cell in cells):
+        used = [record.raw["environment"] for run_id in cell.run_ids if (record := index.train(run_id))]
+        stacks = [{"python": one["python"], **one["packages"]} for one in used]
+        names = sorted({name for stack in stacks for name in stack})
+        differing = [name for name in names if len({stack.get(name) for stack in stacks}) > 1]
+        if differing:
+            yield f"{cell.experiment}/{cell.label} ({_listed(differing)})"
+
+
 def _findings(plan: Plan, index: Index) -> Iterator[tuple[str, str, list[str]]]:
     """(severity, rule, what it is about) of each kind of note; the last may be empty."""
     pairs = _recorded(plan, index)
@@ -52,6 +63,7 @@ def _findings(plan: Plan, index: Index) -> Iterator[tuple[str, str, list[str]]]:
     yield "warning", "loss at the start outside 0 to ln(vocabulary) + 1", odd
     stuck = [run.alias for run, record in pairs if record.raw.get("learned") is False]
     yield "warning", "ended above the entropy of single tokens: learned nothing", stuck
+    yield "warning", "seeds of one cell made with different versions", list(_mixed_versions(plan, index))
     again = [f"{run.alias} ({index.attempts(run.id)} attempts)" for run, _ in pairs if index.attempts(run.id) > 1]
     yield "info", "took more than one attempt", again
 

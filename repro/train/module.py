@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from repro.nn.gpt import parameter_groups
+from repro.train.ranks import rank_and_world, summed
 from repro.train.schedule import learning_rate
 from repro.train.state import TrainState
 from repro.train.tasks import Batch, Task
@@ -73,15 +74,24 @@ class Training(pl.LightningModule):
         self.state.step += 1
 
 
-@torch.no_grad()
 def validation_loss(task: Task, net: nn.Module, tokens: int, device: torch.device) -> float:
-    """Sum of token losses over their count in float64; mode and random state are as before afterwards."""
+    """Sum of token losses over their count; mode and random state are as before afterwards."""
+    total, count = validation_sums(task, net, tokens, device)
+    return total / count
+
+
+@torch.no_grad()
+def validation_sums(task: Task, net: nn.Module, tokens: int, device: torch.device) -> tuple[float, int]:
+    """Sum of token losses in float64 and their count, over all processes; each batch is one process's."""
     was_training = net.training
     net.eval()
+    rank, world = rank_and_world()
     total, count = 0.0, 0
-    for inputs, targets in task.validation_batches(tokens):
-        loss, number = task.loss_sums(net, (inputs.to(device), targets.to(device)))
-        total += float(loss.double())
-        count += number
+    for number, (inputs, targets) in enumerate(task.validation_batches(tokens)):
+        if number % world == rank:
+            loss, items = task.loss_sums(net, (inputs.to(device), targets.to(device)))
+            total += float(loss.double())
+            count += items
     net.train(was_training)
-    return total / count
+    total, whole = summed([total, float(count)], device)
+    return total, round(whole)

@@ -115,6 +115,8 @@ def failure(error: BaseException, root: Path) -> tuple[str, str]:
         words in text for words in ("can't allocate memory", "not enough memory", "out of memory")
     )
     words = [_short_path(word, root) for word in f"{type(error).__name__}: {text}".split(" ")]
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        words.append(f"(not installed: pip install {error.name.partition('.')[0].replace('_', '-')})")
     full_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
     reason = ("save_failed: " if full_disk else "") + " ".join(words)[:500]
     return "oom" if memory else "failed", reason

@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from repro.records.store import write_record
-from repro.spec.errors import MissingError, Problem, ReproError, StoppedError
+from repro.spec.errors import MissingError, Problem, ReproError, StoppedError, problem_error
 from repro.spec.paths import Root
 
 POLL_SECONDS = 0.05
@@ -50,7 +50,7 @@ def run_jobs(batch: dict[str, Any], listen: Listener) -> Counter[str]:
     """Runs all jobs of `batch`; returns how many ended with which status.
 
     Raises StoppedError when it was told to stop, or where another process holds a run; MissingError where a
-    device or data are not there; RuntimeError if the child cannot even start.
+    device, data or a package are not there, so that the child cannot even start.
     """
     queue = list(batch["jobs"])
     outcome: Counter[str] = Counter()
@@ -189,7 +189,9 @@ def _judge(
     if status == "failed" and deaths[place] < DEATHS_ALLOWED:
         return
     if job is None:
-        raise RuntimeError(f"the training process ended with code {code} before its first run; see {batch['log']}")
+        log = Root(Path(batch["root"])).shown(Path(batch["log"]))
+        message = f"the training process ended with code {code} before its first run; its last words stand in this file"
+        raise problem_error(MissingError, log, "", message)
     reason = f"resident memory of {child.over_memory or 0:.2f} GB passed the planned {job['memory_gb']:.2f} GB"
     if status == "failed":
         reason = f"the process ended {DEATHS_ALLOWED} times with code {code} at step {child.step}"

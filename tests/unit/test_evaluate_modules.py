@@ -60,7 +60,7 @@ bert = scorer.score_all(texts["predictions"], texts["references"])
 rouge = RougeScorer(stemmer=False).score_all(texts["predictions"], texts["references"])
 errors = forecast_errors([(windows["predictions"], windows["references"])], 2)
 counts = np.array(losses["references"])
-sums = BlockLosses(np.array(losses["predictions"]), counts, counts)
+sums = BlockLosses(np.array(losses["predictions"]), counts, counts, counts)
 rate = accuracy(classes["predictions"], classes["references"], "unnamed")
 direct = {
     "bertscore": {

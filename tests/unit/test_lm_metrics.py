@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from train_world import CONTEXT, config, task_of, write_data
 
 from repro.evaluate.evidence import Evidence, Measured, compute
-from repro.evaluate.losses import BlockLosses, bits_per_byte, ppl_exp_mean, ppl_seq_mean, val_loss
+from repro.evaluate.losses import BlockLosses, bits_per_byte, ppl_exp_mean, ppl_seq_mean, ppl_word, val_loss
 from repro.records.schema import MetricValue
 from repro.spec.metrics import METRICS, PROTOCOLS
 from repro.train.child import failed_fields, metric_fields
@@ -24,12 +24,13 @@ from tests.shared import shared
 CPU = torch.device("cpu")
 
 
-FUNCTIONS = {f.__name__: f for f in (val_loss, ppl_exp_mean, ppl_seq_mean, bits_per_byte)}
+FUNCTIONS = {f.__name__: f for f in (val_loss, ppl_exp_mean, ppl_seq_mean, ppl_word, bits_per_byte)}
 
 
-def losses(*sums: float, tokens: int = 1, text_bytes: int = 1) -> BlockLosses:
+def losses(*sums: float, tokens: int = 1, text_bytes: int = 1, words: int = 1) -> BlockLosses:
     whole = np.full(len(sums), tokens, np.int64)
-    return BlockLosses(np.array(sums, np.float64), whole, np.full(len(sums), text_bytes, np.int64))
+    sizes = (np.full(len(sums), size, np.int64) for size in (text_bytes, words))
+    return BlockLosses(np.array(sums, np.float64), whole, *sizes)
 
 
 def look(folder: Path, net: torch.nn.Module, tokens: int, **more: int) -> Evidence:
@@ -70,9 +71,15 @@ def test_case_m02_bits_a_byte() -> None:
     assert bits_per_byte(losses(*[30.0] * 12, tokens=10, text_bytes=45)) == pytest.approx(0.961797, abs=1e-6)
 
 
+def test_case_m02_perplexity_a_word() -> None:
+    """360 nats over 100 words; another unit than a token, so another protocol."""
+    assert ppl_word(losses(*[72.0] * 5, tokens=24, words=20)) == pytest.approx(36.598234, abs=1e-6)
+    assert METRICS["ppl_word"].unit != METRICS["ppl_exp_mean"].unit
+
+
 def test_case_m01_batches_of_unequal_size() -> None:
     """100 tokens at 2.0 and 10 tokens at 4.0 are 2.18, not 3."""
-    found = BlockLosses(np.array([200.0, 40.0]), np.array([100, 10]), np.array([100, 10]))
+    found = BlockLosses(np.array([200.0, 40.0]), *[np.array([100, 10])] * 3)
     assert val_loss(found) == pytest.approx(2.181818, abs=1e-6)
     assert ppl_exp_mean(found) == pytest.approx(8.862405, abs=1e-6)
 

@@ -29,5 +29,5 @@ class Perplexity(evaluate.Metric):
         if not references or min(references) < 1:
             raise ValueError("every block must have tokens, and there must be one")
         counts = np.asarray(references, dtype=np.int64)
-        losses = BlockLosses(np.asarray(predictions, dtype=np.float64), counts, counts)
+        losses = BlockLosses(np.asarray(predictions, dtype=np.float64), counts, counts, counts)
         return {protocol.__name__: protocol(losses) for protocol in (val_loss, ppl_exp_mean, ppl_seq_mean)}
