@@ -70,8 +70,7 @@ def estimate(
     """Cost of one run of `tokens` tokens."""
     flops = flops_per_token(model) * tokens
     sequences = max(1, tokens_per_step // model.context)
-    micro = min(task.micro_batch or (sequences if task.device == "cpu" else 8), sequences)
-    memory = memory_gb(model, micro, task.device)
+    memory = memory_gb(model, task.sequences_at_once(sequences), task.device)
     if task.device == "cpu":
         seconds = flops / (CPU_FLOPS * task.threads) + tokens / tokens_per_step * CPU_STEP_SECONDS
         return Cost(flops, memory, seconds / 60, 0.0, "cpu", 1)

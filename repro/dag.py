@@ -29,10 +29,27 @@ RUNTIME_FACTOR, RUNTIME_FLOOR = 2.0, 15  # walltime asked for: twice the estimat
 MEMORY_HEADROOM_MB = 1500  # the supervising process and the page cache beside the planned memory
 
 
-def unmeasured(plan: Plan, run: Run, index: Index) -> list[str]:
-    """Metrics of `run` that have no eval record yet."""
+def eval_ids(plan: Plan, run: Run, weights_sha256: str | None) -> dict[str, str]:
+    """{metric: id of its eval record} of a run that ended with these weights; empty without weights."""
     tokens = plan.configuration.sources[run.data].final_tokens
-    return [name for name in run.metrics if index.latest(eval_id(run.full_sha256, name, tokens)) is None]
+    names = run.metrics if weights_sha256 else ()
+    return {name: eval_id(run.full_sha256, str(weights_sha256), name, tokens) for name in names}
+
+
+def unmeasured(plan: Plan, run: Run, index: Index) -> list[str]:
+    """Metrics of `run` that have no eval record yet; all of them where it is not trained."""
+    record = index.latest(run.id)
+    if record is None:
+        return list(run.metrics)
+    return [
+        name for name, identity in eval_ids(plan, run, record.entry.weights).items() if index.latest(identity) is None
+    ]
+
+
+def bind(plan: Plan, index: Index) -> Index:
+    """Tells `index` which validation tokens the plan measures on."""
+    index.final_tokens = {run.id: plan.configuration.sources[run.data].final_tokens for run in plan.runs.values()}
+    return index
 
 
 def is_missing(plan: Plan, run: Run, index: Index) -> bool:
@@ -66,8 +83,8 @@ def key_text(plan: Plan, index: Index, view: str) -> str:
     runs = [run for run in plan.runs.values() if names & set(run.experiments)]
     recorded = []
     for run in runs:
-        tokens = plan.configuration.sources[run.data].final_tokens
-        ids = [run.id, *(eval_id(run.full_sha256, name, tokens) for name in run.metrics)]
+        record = index.latest(run.id)
+        ids = [run.id, *eval_ids(plan, run, record.entry.weights).values()] if record else []
         recorded += [f"{identity} {len(index.records[identity])}" for identity in ids if identity in index.records]
     root, configuration = plan.configuration.root, plan.configuration
     content = {
@@ -78,9 +95,13 @@ def key_text(plan: Plan, index: Index, view: str) -> str:
         "others": sorted(set(index.records)) if view == "site" else [],
         "claims": {path.name: path.read_text("utf-8") for path in sorted((root.config / "claims").glob("*.yaml"))},
         "code": _view_code(),
-        "altered": _altered(plan, view),
     }
-    return json.dumps({"view": view, "sha256": sha256_json(content)}, indent=1) + "\n"
+    # Snakemake takes an input of known content for unchanged: a key that comes back to what it was, over a file
+    # that was made of something else meanwhile, has to read differently.
+    state, made = sha256_json(content), _made(plan, view)
+    stale = {"made_of": made.get("of"), "altered": _altered(plan, made)}
+    told = {} if stale == {"made_of": state, "altered": {}} else stale
+    return json.dumps({"view": view, "sha256": state, **told}, indent=1) + "\n"
 
 
 def write_key(plan: Plan, index: Index, view: str) -> Path:
@@ -97,32 +118,43 @@ def is_fresh(plan: Plan, index: Index, view: str) -> bool:
         known = path.read_text("utf-8")
     except OSError:
         return False
-    return path.with_suffix(".made").is_file() and known == key_text(plan, index, view)
+    return known == key_text(plan, index, view) and "made_of" not in json.loads(known)
 
 
-def note_outputs(plan: Plan, view: str, outputs: list[Path]) -> None:
-    """Remembers what a view's files looked like when it was made."""
+def note_outputs(plan: Plan, index: Index, view: str, outputs: list[Path]) -> None:
+    """Remembers what a view's files looked like when it was made, and of which state."""
     root = plan.configuration.root
-    made = {path.relative_to(root.path).as_posix(): sha256_file(path) for path in outputs}
+    files = {path.relative_to(root.path).as_posix(): sha256_file(path) for path in outputs}
+    made = {"of": json.loads(key_text(plan, index, view))["sha256"], "files": files}
     replace_text(key_path(root, plan.tier, view).with_suffix(".made"), json.dumps(made, indent=1) + "\n")
 
 
-def _altered(plan: Plan, view: str) -> dict[str, str | None]:
-    """Files of a view that are no longer what the view wrote: a merge or a hand has changed them."""
-    root = plan.configuration.root
+def _made(plan: Plan, view: str) -> dict[str, Any]:
+    """What `note_outputs` wrote; empty if there is none."""
     try:
-        made = json.loads(key_path(root, plan.tier, view).with_suffix(".made").read_text("utf-8"))
+        made = json.loads(key_path(plan.configuration.root, plan.tier, view).with_suffix(".made").read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    now = {name: sha256_file(root.path / name) if (root.path / name).is_file() else None for name in made}
-    return {name: now[name] for name, sha256 in made.items() if now[name] != sha256}
+    return made if isinstance(made, dict) and isinstance(made.get("files"), dict) else {}
+
+
+def _altered(plan: Plan, made: dict[str, Any]) -> dict[str, str | None]:
+    """Files of a view that are no longer what the view wrote: a merge or a hand has changed them."""
+    root, files = plan.configuration.root, made.get("files", {})
+    now = {name: sha256_file(root.path / name) if (root.path / name).is_file() else None for name in files}
+    return {name: now[name] for name, sha256 in files.items() if now[name] != sha256}
 
 
 def _view_code() -> str:
     """Hash of the code that makes tables and verdicts: a table made by older code is stale."""
     package = Path(__file__).parent
-    files = sorted(p for part in ("stats", "report", "spec") for p in (package / part).rglob("*") if p.is_file())
+    parts = ("stats", "report", "spec", "records", "evaluate/protocols", "plan.py")
+    files = sorted(p for part in parts for p in _below(package / part) if p.is_file())
     return sha256_json([p.read_text("utf-8") for p in files if p.suffix in (".py", ".html")])
+
+
+def _below(path: Path) -> list[Path]:
+    return list(path.rglob("*")) if path.is_dir() else [path]
 
 
 @dataclass

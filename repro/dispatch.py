@@ -13,7 +13,7 @@ from repro.cost import FLOPS_FORMULA, flops_per_token
 from repro.dag import is_missing, refuse_damaged_data, unmeasured
 from repro.plan import TIERS, Plan, Run, build_plan
 from repro.records.index import Index
-from repro.records.skeleton import eval_skeleton, train_skeleton
+from repro.records.skeleton import train_skeleton
 from repro.records.store import replace_text
 from repro.spec.catalogue import ModelSpec
 from repro.spec.data import TOKENIZERS
@@ -101,7 +101,7 @@ def _job(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> di
         "full_sha256": run.full_sha256,
         "base": base,
         "record": record.raw if record else None,
-        "evals": [eval_skeleton(base, name, tokens) for name in names],
+        "evals": names,
         "eval_tokens": tokens,
         "data": str(root.scratch / "data" / short(run.config["data"])),
         "checkpoints": str(root.scratch / folder / run.id),
@@ -109,7 +109,7 @@ def _job(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> di
         "log": str(root.scratch / "logs" / f"{run.chunk}.log"),
         "device": run.cost.device,
         "devices": run.cost.devices,
-        "micro_batch": task.micro_batch,
+        "micro_batch": run.config["micro_batch"],
         "memory_gb": run.cost.memory_gb,
         "wall_limit": None if task.wall_minutes is None else task.wall_minutes * 60.0,
         "flops_per_token": flops_per_token(ModelSpec(**run.config["model"])),

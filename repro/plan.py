@@ -13,7 +13,7 @@ from typing import Any
 from repro.cost import Cost, estimate
 from repro.spec.catalogue import TierTask
 from repro.spec.data import VOCABULARY, digest
-from repro.spec.errors import ConfigError, Problem, problem_error, suggest
+from repro.spec.errors import ConfigError, Problem, problem_error, shown, suggest
 from repro.spec.experiment import Experiment
 from repro.spec.hashing import around, canonical, sha256_text, short
 from repro.spec.identity import Choice, cell_config, chosen_methods, label_of, scaled
@@ -99,7 +99,7 @@ def build_plan(
     Raises ConfigError for unknown names and for cells that the tier makes equal.
     """
     configuration = configuration or load_configuration(root)
-    tier = tier or configuration.suite.tier
+    tier = configuration.suite.tier if tier is None else tier
     _known("tier", tier, configuration.tiers)
     return _narrowed(_whole(configuration, tier), experiments, methods)
 
@@ -107,7 +107,9 @@ def build_plan(
 def _known(key: str, name: str, names: Iterable[str]) -> None:
     names = list(names)
     if name not in names:
-        raise problem_error(ConfigError, "command line", key, f"{name[:80]!r} is not known{suggest(name, names)}")
+        raise problem_error(
+            ConfigError, "command line", key, f"{shown(str(name))!r} is not known{suggest(name, names)}"
+        )
 
 
 def _whole(configuration: Configuration, tier: str) -> Plan:
@@ -138,7 +140,7 @@ def _add_experiment(plan: Plan, experiment: Experiment, digests: dict[str, str])
         choice = Choice(entry, params, axes, source, digests[source])
         config = cell_config(configuration, task, experiment, choice)
         label = label_of(experiment, choice)
-        faults += _unfit(config, VOCABULARY[configuration.sources[source].tokenizer], task.micro_batch)
+        faults += _unfit(config, VOCABULARY[configuration.sources[source].tokenizer])
         identity = canonical(config)
         if identity in cells:  # one run would count as two
             faults.append(f"the cells {cells[identity]} and {label} are one and the same")
@@ -153,7 +155,7 @@ def _has_size(task: TierTask, model: str) -> bool:
     return not task.model or model in task.model or model in task.model.values()
 
 
-def _unfit(config: dict[str, Any], vocab: int, micro_batch: int | None) -> Iterator[str]:
+def _unfit(config: dict[str, Any], vocab: int) -> Iterator[str]:
     """A vocabulary too small for the tokens; steps that are no whole number of sequences or micro-batches."""
     model, tokens = config["model"], config["tokens_per_step"]
     if model["vocab"] < vocab:
@@ -161,8 +163,8 @@ def _unfit(config: dict[str, Any], vocab: int, micro_batch: int | None) -> Itera
     sequences, rest = divmod(tokens, model["context"])
     if rest:
         yield f"{tokens} tokens a step are no multiple of the context, {model['context']}"
-    elif micro_batch and sequences % min(micro_batch, sequences):
-        yield f"{sequences} sequences a step are no multiple of the micro-batch, {micro_batch}"
+    elif sequences % config["micro_batch"]:
+        yield f"{sequences} sequences a step are no multiple of the micro-batch, {config['micro_batch']}"
 
 
 def _add_cell(plan: Plan, experiment: Experiment, choice: Choice, label: str, config: dict[str, Any]) -> None:

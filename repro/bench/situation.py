@@ -23,6 +23,7 @@ from repro.spec.paths import Root
 
 SIZE = "smoke"  # the tier whose settings are taken
 EXPERIMENT = "bench"
+WEIGHTS = sha256_text("weights")
 _PARTS = ("Snakefile", "workflow", "config", "repro", "pyproject.toml", "requirements.lock", "environment.yml")
 _SEEDS = 10
 _POINTS = 8  # of a made-up loss curve
@@ -87,7 +88,7 @@ def record(root: Root, plan: Plan, runs: Iterable[Run]) -> None:
         base = train_skeleton(root, run, _data(run))
         write_record(root, base | _training(run))
         for name in run.metrics:
-            item = eval_skeleton(base, name, tokens)
+            item = eval_skeleton(base, WEIGHTS, name, tokens)
             write_record(root, item["base"] | _measurement(item["values"], tokens))
 
 
@@ -111,7 +112,7 @@ def _ended(wall: float) -> dict[str, Any]:
         "time": {"wall": wall, "train": wall / 2, "eval": wall / 4, "compile": 0.0, "wait": 0.0},
         "attempts": 1,
         "resumes": 0,
-        "weights_sha256": sha256_text("weights"),
+        "weights_sha256": WEIGHTS,
         "created": "2026-01-01T00:00:00Z",
     }
 

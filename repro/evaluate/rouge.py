@@ -113,7 +113,8 @@ class RougeScorer:
     def score(self, candidate: str, reference: str) -> dict[str, Score]:
         """{kind: score} of one pair, not preceded by `self_check`.
 
-        TypeError for what is no text; ValueError for a text with letters of which the tokenizer leaves nothing.
+        TypeError for what is no text; ValueError for a reference with letters of which the tokenizer leaves nothing:
+        every candidate would score 0 against it. Such a candidate is an empty one and scores 0.
         """
         return self._compare(self._read(candidate, "candidate"), self._read(reference, "reference"))
 
@@ -146,10 +147,11 @@ class RougeScorer:
             raise TypeError(f"{place}: a text is needed, not {type(text).__name__}")
         lines = map(self._tokenizer.words, text.split("\n") if self._by_line else [text])
         read = _Text([self._vocabulary.ids(words) for words in lines if words])
-        if not read.ids and any(map(str.isalpha, text)):
+        # A poor model may write anything; only a reference without words says that the tokenizer is the wrong one.
+        if side == "reference" and not read.ids and any(map(str.isalpha, text)):
             raise ValueError(
-                f"{place}: tokenizer {self.tokenizer!r} leaves nothing of a text with letters, so its score would be"
-                f" 0 whatever it says; use tokenizer {self._tokenizer.alternative!r}"
+                f"{place}: tokenizer {self.tokenizer!r} leaves nothing of a text with letters, so every score"
+                f" would be 0 against it; use tokenizer {self._tokenizer.alternative!r}"
             )
         return read
 

@@ -35,6 +35,7 @@ class Entry:
     of: str | None
     status: str
     attempt: int
+    weights: str | None
 
 
 class Record:
@@ -77,9 +78,13 @@ class Record:
         return None
 
 
-def eval_config(run_full_sha256: str, metric: str, tokens: int) -> dict[str, Any]:
-    """What an eval record's id covers: the run, the protocol with its options and rules version, the tokens."""
-    return {"kind": "eval", "of": run_full_sha256, "protocol": metric, "tokens": tokens, **_fixed(metric)}
+def eval_config(run_full_sha256: str, weights_sha256: str, metric: str, tokens: int) -> dict[str, Any]:
+    """What an eval record's id covers: the run and its very weights, the protocol with options and rules, the tokens.
+
+    A run that is trained again elsewhere can end with other weights: then it is measured again, and nothing mixes.
+    """
+    whose = {"kind": "eval", "of": run_full_sha256, "weights": weights_sha256}
+    return {**whose, "protocol": metric, "tokens": tokens, **_fixed(metric)}
 
 
 def _fixed(metric: str) -> dict[str, Any]:
@@ -87,16 +92,18 @@ def _fixed(metric: str) -> dict[str, Any]:
     return {"rules": info.rules, "options": info.options}
 
 
-def eval_id(run_full_sha256: str, metric: str, tokens: int) -> str:
-    """Short id of an eval record: that of `eval_config`, whose text but for the run is made once."""
+def eval_id(run_full_sha256: str, weights_sha256: str, metric: str, tokens: int) -> str:
+    """Short id of an eval record: that of `eval_config`, whose text but for run and weights is made once."""
     head, tail = _eval_text(metric, tokens, PROTOCOLS[metric].info.rules)
-    return short(sha256_text(f'{head}"{run_full_sha256}"{tail}'))
+    return short(sha256_text(f'{head}"{run_full_sha256}"{tail}"{weights_sha256}"}}'))
 
 
 @cache
 def _eval_text(metric: str, tokens: int, _rules: int) -> tuple[str, str]:
-    config = eval_config("", metric, tokens)
-    return around({key: value for key, value in config.items() if key != "of"}, "of")
+    """Canonical text before the run's hash, and between it and the weights' hash, which comes last."""
+    config = eval_config("", "", metric, tokens)
+    head, tail = around({key: value for key, value in config.items() if key not in ("of", "weights")}, "of")
+    return head, tail.removesuffix("}") + ',"weights":'
 
 
 @dataclass
@@ -107,6 +114,8 @@ class Index:
     records: dict[str, list[Record]] = field(default_factory=dict)
     community: dict[str, list[Record]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    # Validation tokens of each planned run's measurements; numbers made of other tokens are another protocol's.
+    final_tokens: dict[str, int] = field(default_factory=dict)
     _evals: dict[str, dict[str, Record]] | None = None
 
     def latest(self, identity: str) -> Record | None:
@@ -117,17 +126,22 @@ class Index:
     train = latest
 
     def evals(self, run_id: str) -> dict[str, Record]:
-        """Latest eval records of one run by protocol, current rules and options only."""
+        """Latest eval records of one run by protocol: of its recorded weights, under current rules and options."""
         if self._evals is None:
             self._evals = {}
             for attempts in self.records.values():
                 entry = attempts[-1].entry
-                if entry.kind == "eval" and entry.of:
-                    config = attempts[-1].raw["config"]
-                    name = config.get("protocol")
-                    if name in PROTOCOLS and _fixed(name).items() <= config.items():
-                        self._evals.setdefault(entry.of, {})[name] = attempts[-1]
+                if entry.kind == "eval" and entry.of and self._is_current(attempts[-1]):
+                    self._evals.setdefault(entry.of, {})[attempts[-1].raw["config"]["protocol"]] = attempts[-1]
         return self._evals.get(run_id, {})
+
+    def _is_current(self, record: Record) -> bool:
+        """Whether an eval record speaks of the weights, the protocol and the tokens that count now."""
+        config, run = record.raw["config"], self.latest(str(record.entry.of))
+        name, tokens = config.get("protocol"), self.final_tokens.get(str(record.entry.of))
+        if run is None or name not in PROTOCOLS or not _fixed(name).items() <= config.items():
+            return False
+        return config.get("weights") == run.entry.weights and tokens in (None, config.get("tokens"))
 
     def attempts(self, identity: str) -> int:
         """Number of records of one id."""
@@ -147,15 +161,16 @@ def load_index(root: Root) -> Index:
     others = root.community.relative_to(root.path).as_posix() + "/"
     for name, state in _files(root):
         known = known_files.get(name)
-        if known is None or known[0] != state.st_size or known[1] != state.st_mtime_ns:
-            known = [state.st_size, state.st_mtime_ns, *_examine(root, root.path / name)]
-        if isinstance(known[2], list):
+        stamp = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
+        if known is None or known[0] != stamp:
+            known = [stamp, *_examine(root, root.path / name)]
+        if isinstance(known[1], list):
             fresh[name] = known
-            entry = Entry(name, *known[2])
+            entry = Entry(name, *known[1])
             kept = index.community if name.startswith(others) else index.records
             kept.setdefault(entry.id, []).append(Record(root.path, entry))
         else:
-            index.problems += known[3]
+            index.problems += known[2]
     for attempts in index.records.values():
         attempts.sort(key=lambda record: record.entry.attempt)
         index.problems += chain_problems([record.entry for record in attempts])
@@ -166,12 +181,14 @@ def load_index(root: Root) -> Index:
 
 
 def _measured_problems(index: Index) -> list[Problem]:
-    """Only a complete run has measurements: a number of a diverged one would find its way into a mean."""
+    """Only a complete run can be measured; what was measured before the run was trained again is merely old."""
     problems = []
     for attempts in index.records.values():
         entry = attempts[-1].entry
         run = index.latest(entry.of) if entry.of else None
-        if run is not None and run.status != "complete":
+        if run is None or run.status == "complete":
+            continue
+        if attempts[-1].raw["created"] >= run.raw["created"]:
             problems.append(Problem(entry.path, None, "of", f"measures {entry.of}, which is {run.status}"))
     return problems
 
@@ -217,14 +234,17 @@ def _examine(root: Root, path: Path) -> list[Any]:
         return [None, error.problems]
     problems = record_problems(raw, name)
     attempt = attempt_of(path)
-    problems = problems or _place_problems(root, path, raw, attempt)
-    return [None, problems] if problems else [[raw["id"], raw["kind"], raw.get("of"), raw["status"], attempt]]
+    problems = problems or place_problems(root, path, raw, attempt)
+    weights = raw.get("weights_sha256")
+    return [None, problems] if problems else [[raw["id"], raw["kind"], raw.get("of"), raw["status"], attempt, weights]]
 
 
-def _place_problems(root: Root, path: Path, raw: dict[str, Any], attempt: int) -> list[Problem]:
+def place_problems(root: Root, path: Path, raw: dict[str, Any], attempt: int) -> list[Problem]:
     """A file's place and name follow from its record."""
     name, folder = root.shown(path), path.parents[1]
     known = folder in (root.records, root.community, root.scratch_records)
+    if known and (folder == root.community) == (raw["origin"] == "self"):
+        return [Problem(name, None, "origin", f"{raw['origin']} does not belong in this folder")]
     if not known or path != record_path(folder, raw["id"], attempt):
         return [Problem(name, None, "id", f"place and name of the file do not follow from the id {raw['id']}")]
     before = record_path(folder, raw["id"], attempt - 1).name if attempt else None

@@ -170,6 +170,12 @@ class RecordModel(Strict):
             stated = {"name": self.method, "params": self.params, "sha256": self.method_sha256}
             if self.config.get("method") != stated or self.config.get("seed") != self.seed:
                 raise ValueError("method, params, method_sha256 or seed differ from config")
+        if self.kind == "eval":
+            protocol = f"{self.config.get('protocol')}.v{self.config.get('rules')}"
+            if short(str(self.config.get("of"))) != self.of or self.config.get("weights") != self.weights_sha256:
+                raise ValueError("of or weights_sha256 differ from config")
+            if any(metric.protocol != protocol for metric in self.metrics):
+                raise ValueError(f"metrics of another protocol than {protocol}")
         return self
 
     @model_validator(mode="after")

@@ -50,15 +50,16 @@ def train_skeleton(root: Root, run: Run, data: list[dict[str, Any]]) -> dict[str
     }
 
 
-def eval_skeleton(train: dict[str, Any], metric: str, tokens: int) -> dict[str, Any]:
+def eval_skeleton(train: dict[str, Any], weights_sha256: str, metric: str, tokens: int) -> dict[str, Any]:
     """`{protocol, values, base}` of one eval record of the run whose skeleton is `train`."""
-    config = eval_config(train["full_sha256"], metric, tokens)
+    config = eval_config(train["full_sha256"], weights_sha256, metric, tokens)
     sha256, protocol = sha256_json(config), PROTOCOLS[metric]
     base = train | {
         "id": short(sha256),
         "full_sha256": sha256,
         "alias": f"{train['alias']}+{metric}",
         "kind": "eval",
+        "weights_sha256": weights_sha256,
         "of": train["id"],
         "config": config,
         "config_sha256": sha256,

@@ -106,7 +106,8 @@ def incomplete(plan: Plan, index: Index) -> list[str]:
             lines.append(f"{run.alias}: {record.status}")
         elif record.status == "complete":
             found = index.evals(run.id)
-            lines += [f"{run.alias}: {metric} not measured" for metric in run.metrics if metric not in found]
+            missing = [metric for metric in run.metrics if metric not in found or found[metric].status != "complete"]
+            lines += [f"{run.alias}: {metric} not measured" for metric in missing]
     return lines
 
 

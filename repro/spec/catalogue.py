@@ -13,6 +13,9 @@ Small = Annotated[Int, Field(ge=1, le=10**6)]
 SiteWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,-]{1,64}$", strict=True)]
 
 
+GPU_MICRO_BATCH = 8  # sequences of 1,024 tokens that a 124M model and its logits fit beside on any listed device
+
+
 class ModelSpec(Strict):
     """Shape of a decoder-only Transformer; `context` and `vocab` in tokens, `d_model` in numbers a token."""
 
@@ -60,10 +63,14 @@ class TierTask(Strict):
     validations: Annotated[Int, Field(ge=4, le=100)] | None = None  # a record's curve has 200 points
     threads: Annotated[Int, Field(ge=1, le=256)] = 1
     device: Literal["cpu", "gpu"] = "gpu"
-    devices: Annotated[Int, Field(ge=1, le=4096)] = 1
+    devices: Annotated[Int, Field(ge=1, le=1)] = 1  # several come with the cluster's own work
     micro_batch: Small | None = None
     chunk: Annotated[Int, Field(ge=1, le=10_000)] = 1
     wall_minutes: Annotated[Int, Field(ge=1, le=100_000)] | None = None
+
+    def sequences_at_once(self, sequences: int) -> int:
+        """Micro-batch of a step of `sequences`: as set, else all of them on a CPU and GPU_MICRO_BATCH on a GPU."""
+        return min(self.micro_batch or (sequences if self.device == "cpu" else GPU_MICRO_BATCH), sequences)
 
     def stand_in(self, data: str) -> str:
         """The source that is used in place of `data`; one name stands in for every source."""

@@ -65,6 +65,7 @@ def cell_config(configuration: Configuration, task: TierTask, experiment: Experi
         "schedule": experiment.schedule.model_dump(),
         "steps": max(1, round(tokens / per_step)),
         "tokens_per_step": per_step,
+        "micro_batch": task.sequences_at_once(max(1, per_step // model.context)),
         "precision": task.precision or experiment.precision,
         "threads": task.threads,
         "rules": {"train": RULES["train"], "data": RULES["data"]},

@@ -44,6 +44,10 @@ RESERVED = frozenset(
     }
     | {"extra", "norm", "final_norm", "weight_std", "begin", "end", "before_training", "after_step"}
 )
+# What a method's file may import, submodules included: its id covers that file, the rules version and the lock cover
+# these; any other file could change what a run computes and leave its id as it is.
+IMPORTS = ("__future__", "collections", "dataclasses", "functools", "itertools", "math", "repro.nn", "torch", "typing")
+FORBIDDEN = frozenset({"open", "exec", "eval", "compile", "__import__"})  # run or read what the id does not cover
 
 Scalar = bool | int | float | str
 
@@ -112,7 +116,7 @@ def registry(folder: Path | None = None) -> dict[str, MethodEntry]:
     """All methods of a folder (the package's own by default), by name.
 
     Raises ConfigError with the problems of all files at once: unsafe name, link, size, syntax, INFO that is
-    missing, not literal or not as MethodInfo says, no class Method, code taken from another method's file.
+    missing, not literal or not as MethodInfo says, no class Method, imports or calls that reach beyond its id.
     """
     folder = FOLDER if folder is None else folder
     entries: dict[str, MethodEntry] = {}
@@ -138,7 +142,7 @@ def read_method(path: Path) -> MethodEntry:
     if path.is_symlink():
         raise ConfigError([Problem(file, None, "", "is a link; a method's file must lie in the folder itself")])
     text, tree = _parsed(path, file)
-    problems = [*_foreign_imports(tree, file), *_class_problems(tree, file)]
+    problems = [*_foreign_imports(tree, file), *_forbidden_calls(tree, file), *_class_problems(tree, file)]
     try:
         info = read_info(tree, file, MethodInfo)
     except ConfigError as error:
@@ -167,16 +171,28 @@ def _parsed(path: Path, file: str) -> tuple[str, ast.Module]:
 
 
 def _foreign_imports(tree: ast.Module, file: str) -> Iterator[Problem]:
-    """The hash covers one file, so a method must not take code from another method's."""
+    """The hash covers one file, so a method must not run code of files that nothing else pins."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names = ["repro.methods"] if node.level else [f"{node.module}.{alias.name}" for alias in node.names]
+            module = "." * node.level + (node.module or "")
+            names = [f"{module}.{alias.name}" if node.module else f"{module}{alias.name}" for alias in node.names]
         else:
             continue
-        if any(name == "repro.methods" or name.startswith("repro.methods.") for name in names):
-            yield Problem(file, node.lineno, "", "imports another method; its code would not be part of the identity")
+        foreign = [name for name in names if not any(f"{name}.".startswith(f"{known}.") for known in IMPORTS)]
+        if foreign:
+            message = f"imports {', '.join(map(shown, foreign))}, whose code is no part of a run's id"
+            yield Problem(file, node.lineno, "", f"{message}; allowed: {', '.join(IMPORTS)}")
+
+
+def _forbidden_calls(tree: ast.Module, file: str) -> Iterator[Problem]:
+    """Builtins that read files or run text, called by name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN:
+            yield Problem(
+                file, node.lineno, "", f"calls {node.func.id}; what it reads or runs is no part of a run's id"
+            )
 
 
 def _class_problems(tree: ast.Module, file: str) -> Iterator[Problem]:

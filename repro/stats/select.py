@@ -68,14 +68,31 @@ def find_arms(claim: Claim, cells: Selector, plan: Plan, index: IndexLike) -> di
         matching = [cell for cell in plan.cells[cells.experiment] if _matches(cell, arm, cells.axes)]
         if not matching:
             return f"{arm.label} is not planned in {cells.experiment} here"
-        if len(matching) > 1 and claim.metric != "lr_tolerance":
-            message = f"{arm.label} fits several cells of {cells.experiment}: {', '.join(c.label for c in matching)}"
-            raise problem_error(
-                ConfigError, f"config/claims/paper_{claim.paper}.yaml", f"{claim.id}.cells.{role}", message
-            )
+        _check_one_each(claim, f"cells.{role}", arm, matching)
         grid = {float(cell.axes["lr"]): cell_result(cell, index, metric_of(claim)) for cell in matching}
         found[role] = ArmData(arm.label, grid, plan.runs[matching[0].run_ids[0]])
     return found
+
+
+def _check_one_each(claim: Claim, key: str, arm: Arm, matching: list[Cell]) -> None:
+    """Refuses more cells than the claim can mean: one, or one for each learning rate if it spans the grid."""
+    by_rate: dict[object, list[Cell]] = {}
+    for cell in matching:
+        by_rate.setdefault(cell.axes["lr"] if claim.metric == "lr_tolerance" else None, []).append(cell)
+    for rate, cells in by_rate.items():
+        if len(cells) > 1:
+            where = f"{cells[0].experiment}{'' if rate is None else f' at learning rate {rate}'}"
+            message = (
+                f"{claim.id}: {arm.label} fits several cells of {where}: {', '.join(cell.label for cell in cells)};"
+                f" they differ in {', '.join(_differing(cells))}, which the claim must name"
+            )
+            raise problem_error(ConfigError, f"config/claims/paper_{claim.paper}.yaml", f"{claim.id}.{key}", message)
+
+
+def _differing(cells: list[Cell]) -> list[str]:
+    """Axes and parameters that are not the same in all cells."""
+    points = [{**cell.params, **cell.axes} for cell in cells]
+    return [key for key in points[0] if any(point.get(key) != points[0][key] for point in points)]
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,13 @@ from repro.data.prepare import load_manifest
 from repro.data.tokenise import tokenizer
 from repro.evaluate.evidence import Evidence, Measured, compute
 from repro.records.schema import finite
+from repro.records.skeleton import eval_skeleton
 from repro.records.store import newest_record, write_record
-from repro.spec.errors import ReproError
+from repro.spec.errors import CannotWriteError, ReproError, problem_error
 from repro.spec.paths import Root
-from repro.train.launch import Limits, find_device, prepare_process, recall, train
+from repro.train.launch import Limits, find_device, prepare_process, recall, seen_environment, train
 from repro.train.outcome import end_fields, failure, load_weights, log_traceback, progress_fields
+from repro.train.state import TrainState
 from repro.train.tasks import make_task
 
 EVENTS_FD = "REPRO_EVENTS_FD"
@@ -58,8 +60,14 @@ def die_with_parent() -> None:
 @contextmanager
 def lease(folder: Path) -> Iterator[bool]:
     """True if this process alone may train the run of `folder`; the lock goes with the process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as stream:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = open(folder / "lock", "w")  # noqa: SIM115 - held until the run ends
+    except OSError as error:
+        raise problem_error(
+            CannotWriteError, f"{folder.parent.name}/{folder.name}", "lock", str(error.strerror)
+        ) from None
+    with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -114,10 +122,11 @@ class Worker:
         return None if self.batch["no_record"] else newest_record(self.root, job["base"])
 
     def _train(self, job: dict[str, Any], folder: Path) -> dict[str, Any] | None:
-        config, starts = job["base"]["config"], count_start(folder)
-        state, found = recall(job, self.pipe.send)
-        resumed = starts - 1 if found else 0
+        config, starts, resumed, state = job["base"]["config"], 1, 0, TrainState()
         try:
+            starts = count_start(folder)
+            state, found = recall(job, self.pipe.send)
+            resumed = starts - 1 if found else 0
             find_device(job["device"])
             job["unigram_entropy"] = load_manifest(self.root, config["data"])["unigram_entropy"]
             done = train(config, job, state, found, self.limits(job), self.pipe.send)
@@ -131,6 +140,7 @@ class Worker:
             status, reason = failure(error, self.root.path)
             fields = progress_fields(state, config, starts, resumed)
             fields |= {"status": status, "status_detail": {"step": state.step, "reason": reason}}
+        fields |= {"environment": job["base"]["environment"] | seen_environment(job["device"])}
         return self._write(job["base"] | fields)
 
     def _write(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -141,28 +151,21 @@ class Worker:
 
     def _evaluate(self, job: dict[str, Any], record: dict[str, Any]) -> None:
         """One record for each metric that has none; a fault is a failed record of that metric alone."""
-        todo = [item for item in job["evals"] if newest_record(self.root, item["base"]) is None]
-        if not todo:
-            return
-        opened = time.monotonic()
-        try:
-            evidence = self._evidence(job, record)
-            fault = None
-        except Exception as error:
-            log_traceback(Path(job["log"]))
-            fault = failure(error, self.root.path)[1]
+        made = [eval_skeleton(job["base"], record["weights_sha256"], name, job["eval_tokens"]) for name in job["evals"]]
+        todo = [item for item in made if newest_record(self.root, item["base"]) is None]
+        evidence: Evidence | None = None
         for item in todo:
-            fields = failed_fields(fault) if fault else self._measure(item, evidence, Path(job["log"]))
-            now = time.monotonic()
-            wall = now - opened
-            opened = now
-            shared = {
-                "time": {"wall": wall, "train": 0.0, "eval": wall, "compile": 0.0, "wait": 0.0},
-                "attempts": 1,
-                "resumes": 0,
-                "weights_sha256": record["weights_sha256"],
-            }
-            self._write(item["base"] | shared | fields)
+            opened = time.monotonic()
+            self.pipe.send({"event": "measure", "protocol": item["protocol"]})
+            try:
+                evidence = evidence or self._evidence(job, record)
+                fields = metric_fields(item["values"], compute(item["protocol"], evidence))
+            except Exception as error:
+                log_traceback(Path(job["log"]))
+                fields = failed_fields(failure(error, self.root.path)[1])
+            wall = time.monotonic() - opened
+            spent = {"wall": wall, "train": 0.0, "eval": wall, "compile": 0.0, "wait": 0.0}
+            self._write(item["base"] | {"time": spent, "attempts": 1, "resumes": 0} | fields)
 
     def _evidence(self, job: dict[str, Any], record: dict[str, Any]) -> Evidence:
         """The recorded final weights, looked at through the run's own task; never the weights in memory."""
@@ -172,13 +175,6 @@ class Worker:
         load_weights(net, Path(job["weights"]), record["weights_sha256"])
         coder = tokenizer(load_manifest(self.root, config["data"])["tokenizer"])
         return Evidence(task, net.to(device), job["eval_tokens"], device, coder.raw)
-
-    def _measure(self, item: dict[str, Any], evidence: Evidence, log: Path) -> dict[str, Any]:
-        try:
-            return metric_fields(item["values"], compute(item["protocol"], evidence))
-        except Exception as error:
-            log_traceback(log)
-            return failed_fields(failure(error, self.root.path)[1])
 
 
 def failed_fields(reason: str) -> dict[str, Any]:

@@ -60,6 +60,13 @@ def find_device(kind: str) -> torch.device:
     return torch.device("cuda" if kind == "gpu" else "cpu")
 
 
+def seen_environment(kind: str) -> dict[str, Any]:
+    """What only the worker can say of its machine; nothing to add on a CPU, whose kernels are deterministic here."""
+    if kind != "gpu" or not torch.cuda.is_available():
+        return {}
+    return {"device": torch.cuda.get_device_name(), "deterministic": False}
+
+
 def recall(job: dict[str, Any], report: Report) -> tuple[TrainState, dict[str, Any] | None]:
     """State of the newest valid checkpoint of this run and the checkpoint itself, or a fresh state and None.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import traceback
 from pathlib import Path
 from statistics import median
@@ -114,19 +115,22 @@ def failure(error: BaseException, root: Path) -> tuple[str, str]:
     memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
         words in text for words in ("can't allocate memory", "not enough memory", "out of memory")
     )
-    words = [_short_path(word, root) for word in f"{type(error).__name__}: {text}".split(" ")]
+    said = without_paths(f"{type(error).__name__}: {text}", root)
     if isinstance(error, ModuleNotFoundError) and error.name:
-        words.append(f"(not installed: pip install {error.name.partition('.')[0].replace('_', '-')})")
+        said += f" (not installed: pip install {error.name.partition('.')[0].replace('_', '-')})"
     full_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-    reason = ("save_failed: " if full_disk else "") + " ".join(words)[:500]
+    reason = ("save_failed: " if full_disk else "") + said[:500]
     return "oom" if memory else "failed", reason
 
 
-def _short_path(word: str, root: Path) -> str:
-    if "/" not in word:
-        return word
-    inside = word.replace(f"{root}/", "")
-    return inside if not inside.lstrip("'\"(").startswith("/") else inside.rsplit("/", 1)[-1]
+_QUOTED = re.compile(r"""(['"])/[^'"]*/([^/'"]*)\1""")
+_PATH = re.compile(r"(?:\b[a-z]+:/)?(?<!\w)/(?:[^/\s'\"()\[\]{}<>,;=]+/)+")
+
+
+def without_paths(text: str, root: Path) -> str:
+    """`text` with paths outside the checkout cut to their last part: they can name people and machines."""
+    inside = text.replace(f"{root}/", "")
+    return _PATH.sub("", _QUOTED.sub(r"\1\2\1", inside))
 
 
 def log_traceback(log: Path) -> None:

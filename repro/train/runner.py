@@ -21,12 +21,14 @@ from typing import Any
 
 import psutil
 
-from repro.records.store import write_record
+from repro.records.skeleton import eval_skeleton
+from repro.records.store import newest_record, write_record
 from repro.spec.errors import MissingError, Problem, ReproError, StoppedError, problem_error
 from repro.spec.paths import Root
 
 POLL_SECONDS = 0.05
-DEATHS_ALLOWED = 2  # deaths by a signal at one step, after which the run is a failed one
+DEATHS_ALLOWED = 2  # deaths at one step or in one metric, after which that run or metric is a failed one
+STARTS_ALLOWED = 5  # deaths after starting from one and the same checkpoint, wherever they come
 
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
@@ -41,6 +43,8 @@ class Child:
     buffer: bytes = b""
     job: dict[str, Any] | None = None
     step: int = 0
+    first: int = 0
+    protocol: str | None = None
     begun: float = field(default_factory=time.monotonic)
     over_memory: float | None = None
     error: Event | None = None
@@ -54,7 +58,7 @@ def run_jobs(batch: dict[str, Any], listen: Listener) -> Counter[str]:
     """
     queue = list(batch["jobs"])
     outcome: Counter[str] = Counter()
-    deaths: Counter[tuple[str, int]] = Counter()
+    deaths: Counter[tuple[str, str]] = Counter()
     stopped: list[int] = []
     forward = {
         s: signal.signal(s, lambda n, _f: stopped.append(n)) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -136,9 +140,13 @@ def _note(child: Child, event: Event, queue: list[dict[str, Any]], outcome: Coun
     kind = event["event"]
     if kind == "job":
         child.job = next(job for job in queue if job["id"] == event["id"])
-        child.step, child.begun = 0, time.monotonic()
-    elif kind in ("start", "step"):
+        child.step, child.first, child.protocol, child.begun = 0, 0, None, time.monotonic()
+    elif kind == "start":
+        child.step = child.first = event["step"]
+    elif kind == "step":
         child.step = event["step"]
+    elif kind == "measure":
+        child.protocol = event["protocol"]
     elif kind in ("done", "busy"):
         queue[:] = [job for job in queue if job["id"] != event["id"]]
         outcome[event.get("status", "busy")] += 1
@@ -172,7 +180,7 @@ def _judge(
     batch: dict[str, Any],
     queue: list[dict[str, Any]],
     outcome: Counter[str],
-    deaths: Counter[tuple[str, int]],
+    deaths: Counter[tuple[str, str]],
     stopped: list[int],
 ) -> None:
     """After a child's end: go on, give up one run with a record, or give up all with an error."""
@@ -183,10 +191,13 @@ def _judge(
         raise _error(child.error)
     if code == 75 or stopped:
         raise StoppedError([Problem("run", None, "", "stopped before the end; the same command goes on")])
-    place = (job["id"], child.step) if job else ("", 0)
-    deaths[place] += 1
+    places = (
+        [(job["id"], child.protocol or f"step {child.step}"), (job["id"], f"from {child.first}")] if job else [("", "")]
+    )
+    deaths.update(places)
     status = "oom" if child.over_memory is not None else "failed"
-    if status == "failed" and deaths[place] < DEATHS_ALLOWED:
+    given_up = deaths[places[0]] >= DEATHS_ALLOWED or deaths[places[-1]] >= STARTS_ALLOWED
+    if status == "failed" and not given_up:
         return
     if job is None:
         log = Root(Path(batch["root"])).shown(Path(batch["log"]))
@@ -194,10 +205,11 @@ def _judge(
         raise problem_error(MissingError, log, "", message)
     reason = f"resident memory of {child.over_memory or 0:.2f} GB passed the planned {job['memory_gb']:.2f} GB"
     if status == "failed":
-        reason = f"the process ended {DEATHS_ALLOWED} times with code {code} at step {child.step}"
-    _write_end(batch, job, child, status, reason)
-    queue[:] = [other for other in queue if other["id"] != job["id"]]
-    outcome[status] += 1
+        where = f"while measuring {child.protocol}" if child.protocol else f"at step {child.step}"
+        reason = f"the process ended again with code {code} {where}, with no progress between"
+    if _write_end(batch, job, child, status, reason):
+        queue[:] = [other for other in queue if other["id"] != job["id"]]
+        outcome[status] += 1
 
 
 def _error(event: Event) -> ReproError:
@@ -207,32 +219,36 @@ def _error(event: Event) -> ReproError:
     return error
 
 
-def _write_end(batch: dict[str, Any], job: dict[str, Any], child: Child, status: str, reason: str) -> None:
-    """The record of an end that the child did not live to write; of its metrics where the training is recorded."""
-    root, config = Root(Path(batch["root"])), job["base"]["config"]
-    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def _write_end(batch: dict[str, Any], job: dict[str, Any], child: Child, status: str, reason: str) -> bool:
+    """The record of an end that the child did not live to write; False if it is a metric's, and the run goes on."""
+    root = Root(Path(batch["root"]))
     seconds = time.monotonic() - child.begun
-    starts = Path(job["checkpoints"]) / "starts"
     common = {
         "status": status,
         "status_detail": {"step": child.step, "reason": reason},
         "time": {"wall": seconds, "train": 0.0, "eval": 0.0, "compile": 0.0, "wait": 0.0},
-        "created": created,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    budget = {
+    record = job["record"] or newest_record(root, job["base"])
+    if child.protocol and record:
+        item = eval_skeleton(job["base"], record["weights_sha256"], child.protocol, job["eval_tokens"])
+        write_record(root, item["base"] | common | {"attempts": 1, "resumes": 0})
+        return False
+    if not batch["no_record"]:
+        write_record(root, job["base"] | common | _budget(job, child))
+    return True
+
+
+def _budget(job: dict[str, Any], child: Child) -> dict[str, Any]:
+    config, starts = job["base"]["config"], Path(job["checkpoints"]) / "starts"
+    per_step = config["tokens_per_step"]
+    return {
         "budget": {
-            "tokens_planned": config["steps"] * config["tokens_per_step"],
-            "tokens_seen": child.step * config["tokens_per_step"],
+            "tokens_planned": config["steps"] * per_step,
+            "tokens_seen": child.step * per_step,
             "steps": child.step,
-            "tokens_per_step": config["tokens_per_step"],
+            "tokens_per_step": per_step,
         },
         "attempts": max(1, len(starts.read_text().splitlines()) if starts.is_file() else 1),
         "resumes": 0,
     }
-    if batch["no_record"]:
-        return
-    if job["record"] is None:
-        write_record(root, job["base"] | common | budget)
-        return
-    for item in job["evals"]:
-        write_record(root, item["base"] | common | {"attempts": 1, "resumes": 0})

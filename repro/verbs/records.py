@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from repro.records.index import MAX_RECORD_BYTES, Entry, chain_problems, load_index
+from repro.records.index import MAX_RECORD_BYTES, Entry, chain_problems, load_index, place_problems
 from repro.records.schema import record_problems
 from repro.records.store import attempt_of, place, record_path, write_once
 from repro.spec.errors import BadDataError, CannotWriteError, ConfigError, Problem, ReproError, problem_error, shown
@@ -126,8 +126,11 @@ def import_records(folder: Path) -> None:
         raw = _read(path, root, problems)
         if raw is None:
             continue
-        entry = Entry(str(path), raw["id"], raw["kind"], raw.get("of"), raw["status"], attempt_of(path))
-        target = record_path(place(root, raw["tier"]), entry.id, entry.attempt)
+        state = (raw["status"], attempt_of(path), raw.get("weights_sha256"))
+        entry = Entry(str(path), raw["id"], raw["kind"], raw.get("of"), *state)
+        home = place(root, raw["tier"]) if raw["origin"] == "self" else root.community
+        target = record_path(home, entry.id, entry.attempt)
+        problems += place_problems(root, target, raw, entry.attempt)
         same = target if target.exists() else new.get(target)
         if same is None:
             new[target] = path

@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.dag import PAPERS, is_fresh, note_outputs, views, write_key
+from repro.dag import PAPERS, bind, is_fresh, note_outputs, views, write_key
 from repro.plan import Plan, build_plan
 from repro.records.index import Index, load_index
 from repro.spec.claims import Claim, known_names, load_claims
@@ -32,7 +32,7 @@ def _world(tier: str | None) -> World:
     """Reads everything; a record that is not what it says, or too many equal failures, stop a view before it starts."""
     root = find_root()
     plan = build_plan(root, tier)
-    index = load_index(root)
+    index = bind(plan, load_index(root))
     index.refuse_problems()
     claims = load_claims(root, known_names(plan.configuration))
     _refuse_same_failure(plan, index)
@@ -114,7 +114,7 @@ def tables(tier: str | None, paper: str | None, strict: bool) -> None:
 
 def _told(world: World, view: str, paths: list[Path]) -> None:
     """Notes what was written, brings the key up to date, and makes the outputs younger than their key."""
-    note_outputs(world.plan, view, paths)
+    note_outputs(world.plan, world.index, view, paths)
     write_key(world.plan, world.index, view)
     for path in paths:
         path.touch()

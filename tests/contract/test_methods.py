@@ -195,7 +195,7 @@ BROKEN = {
     "hook misspelt": (changed(RESULT, head='    nroms = ("in",)\n'), "loads", "did you mean norms"),
     "no method": (GOOD.replace("class Method(api.Method)", "class Method"), "loads", "must be a subclass"),
     "leaves at once": ("raise SystemExit(3)\n" + GOOD, "loads", "SystemExit"),
-    "does not import": ("import no_such_module\n" + GOOD, "loads", "no_such_module"),
+    "does not import": ("from torch import no_such_name\n" + GOOD, "loads", "no_such_name"),
 }
 
 

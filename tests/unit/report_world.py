@@ -98,7 +98,7 @@ def train_record(run: Run, status: str = "complete", final: float = 2.3, **chang
 
 def eval_record(run: Run, metric: str, value: float | None) -> dict[str, Any]:
     """The evaluation of a complete run by one protocol."""
-    config = eval_config(run.full_sha256, metric, 16384)
+    config = eval_config(run.full_sha256, HASH, metric, 16384)
     full = sha256_json(config)
     base = train_record(run)
     numbers = [
@@ -138,7 +138,10 @@ def index_of(root: Root, raws: Iterable[dict[str, Any]]) -> Index:
     for raw in raws:
         attempts = index.records.setdefault(raw["id"], [])
         path = f"scratch/records/{raw['id'][:2]}/{raw['id']}.json"
-        record = Record(root.path, Entry(path, raw["id"], raw["kind"], raw["of"], raw["status"], len(attempts)))
+        record = Record(
+            root.path,
+            Entry(path, raw["id"], raw["kind"], raw["of"], raw["status"], len(attempts), raw["weights_sha256"]),
+        )
         record.__dict__["raw"] = raw
         attempts.append(record)
     return index

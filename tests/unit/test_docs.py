@@ -260,6 +260,33 @@ def test_the_readme_explains_every_word_of_a_verdict() -> None:
     assert rows == WORDS_OF_VERDICTS
 
 
+def test_the_claims_that_pages_speak_of_are_there_and_counted_right() -> None:
+    from repro.spec.reading import read_yaml
+
+    files = sorted((ROOT / "config" / "claims").glob("*.yaml"))
+    known = {claim["id"] for file in files for claim in read_yaml(file).value}
+    readme = (ROOT / "README.md").read_text("utf-8")
+    shown = set(re.findall(r"\b[A-D]-C\d\w*", readme))
+    assert shown
+    assert shown <= known
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    counts = [re.findall(r"(\d+) of (\d+) claims", readme), re.findall(r"on (\d+) claims", changes)]
+    rows = re.findall(r"^[A-D]-C\w+ ", readme, re.MULTILINE)
+    assert counts == [[(str(len(rows)), str(len(known)))], [str(len(known))]]
+
+
+def test_the_change_log_names_every_protocol_and_the_readme_no_verb_that_exists() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    protocols = [path.stem for path in (ROOT / "repro" / "evaluate" / "protocols").glob("[a-z]*.py")]
+    assert [name for name in protocols if f"`{name}`" not in changes] == []
+    (said,) = re.findall(
+        r"^Verbs that do not exist yet: (.*)\.$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    for verb in re.findall(r"`([^`]+)`", said):
+        with pytest.raises(Exception, match="No such command"):
+            _check_repro(verb.split())
+
+
 def test_the_licence_is_whole_and_names_nobody_else() -> None:
     text = (ROOT / "LICENSE").read_text("utf-8")
     assert "Version 2.0, January 2004" in text

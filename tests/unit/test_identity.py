@@ -85,9 +85,10 @@ def test_what_decides_no_number_is_not_covered(name: str) -> None:
 @pytest.mark.parametrize(
     ("task", "same"),
     [
-        ({"device": "cpu"}, True),
+        ({"device": "cpu", "micro_batch": 8}, True),
         ({"devices": 1}, True),
-        ({"micro_batch": 4}, True),
+        ({"micro_batch": 8}, True),
+        ({"micro_batch": 4}, False),
         ({"chunk": 5}, True),
         ({"wall_minutes": 5}, True),
         ({"lr_scale": 1.0}, True),
@@ -136,12 +137,12 @@ def test_code_and_rules_are_covered_by_their_version(monkeypatch: pytest.MonkeyP
 
     before, method = run_of(), registry()["pre_ln"]
     assert before.config["method"]["sha256"] == method.sha256
-    evaluated = {name: eval_id(before.full_sha256, name, 16384) for name in ("val_loss", "ppl_exp_mean")}
+    evaluated = {name: eval_id(before.full_sha256, "0" * 64, name, 16384) for name in ("val_loss", "ppl_exp_mean")}
     mended = PROTOCOLS["ppl_exp_mean"].info.model_copy(update={"rules": 2})
     monkeypatch.setitem(PROTOCOLS, "ppl_exp_mean", Protocol("ppl_exp_mean", mended))
     assert run_of().id == before.id, "mending a metric orphans no training"
-    assert eval_id(before.full_sha256, "val_loss", 16384) == evaluated["val_loss"]
-    assert eval_id(before.full_sha256, "ppl_exp_mean", 16384) != evaluated["ppl_exp_mean"]
+    assert eval_id(before.full_sha256, "0" * 64, "val_loss", 16384) == evaluated["val_loss"]
+    assert eval_id(before.full_sha256, "0" * 64, "ppl_exp_mean", 16384) != evaluated["ppl_exp_mean"]
     monkeypatch.setitem(RULES, "train", 2)
     assert run_of().id != before.id
 

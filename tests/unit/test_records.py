@@ -271,10 +271,18 @@ def test_every_end_but_the_planned_one_has_a_reason(status: str) -> None:
         assert f"{status} without a reason" in messages(mutated(record(status), "status_detail.reason", reason))
 
 
+def test_a_number_of_another_protocol_does_not_pass_under_an_eval_record() -> None:
+    raw = eval_record(run(), "val_loss", 2.5)
+    raw["metrics"][0]["protocol"] = "other.v9"
+    assert "metrics of another protocol than val_loss.v1" in messages(raw)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
-        ("of", None, "an eval record names its run in `of`"),
+        ("of", None, "of or weights_sha256 differ from config"),
+        ("of", "0" * 12, "of or weights_sha256 differ from config"),
+        ("weights_sha256", "0" * 64, "of or weights_sha256 differ from config"),
         ("metrics", [], "has metrics exactly if it is complete"),
         ("status", "failed", "has metrics exactly if it is complete"),
         ("metrics.0", {"name": "val_loss"}, ""),

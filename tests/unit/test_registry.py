@@ -81,11 +81,25 @@ def test_a_template_is_a_method(tmp_path: Path) -> None:
         ("INFO = {'title': 'a', 'title': 'b'}\n\nclass Method:\n    pass\n", "INFO.title: stands twice"),
         (info().replace("class Method", "class Other"), "no class Method"),
         (info() + "\nclass Method:\n    pass\n", "Method: stands twice"),
-        (info() + "from repro.methods.pre_ln import Method as M\n", "imports another method"),
-        (info() + "from repro.methods import pre_ln\n", "imports another method"),
-        (info() + "from repro import methods\n", "imports another method"),
-        (info() + "def late():\n    import repro.methods.pre_ln\n", "imports another method"),
-        (info() + "from . import pre_ln\n", "imports another method"),
+        (info() + "from repro.methods.pre_ln import Method as M\n", "imports repro.methods.pre_ln.Method, whose code"),
+        (info() + "from repro.methods import pre_ln\n", "imports repro.methods.pre_ln, whose code"),
+        (info() + "from repro import methods\n", "imports repro.methods, whose code"),
+        (info() + "def late():\n    import repro.methods.pre_ln\n", "bad.py:7: imports repro.methods.pre_ln, whose"),
+        (info() + "from . import pre_ln\n", "imports .pre_ln, whose code"),
+        (info() + "from .pre_ln import Method as M\n", "imports .pre_ln.Method, whose code"),
+        (info() + "import repro\n", "imports repro, whose code"),
+        (info() + "import os.path, math\n", "imports os.path, whose code"),
+        (info() + "import torchvision\n", "imports torchvision, whose code"),
+        (info() + "from numpy import array, zeros\n", "imports numpy.array, numpy.zeros, whose code"),
+        (
+            info() + "import sys\n",
+            "; allowed: __future__, collections, dataclasses, functools, itertools, math, repro.nn,",
+        ),
+        (info() + "from repro import nn, train\n", "imports repro.train, whose code"),
+        *(
+            (info() + f"def late():\n    return {name}('x')\n", f"bad.py:7: calls {name}; what it reads")
+            for name in ("open", "exec", "eval", "compile", "__import__")
+        ),
         (info(titel="x"), 'did you mean "title"'),
         (info(title="<b>x</b>"), "INFO.title"),
         (info(title="a\nb"), "INFO.title"),
@@ -120,6 +134,22 @@ def test_a_bad_file_is_refused_with_its_place(tmp_path: Path, text: str, said: s
     assert str(tmp_path) not in found
 
 
+def test_what_a_method_may_import(tmp_path: Path) -> None:
+    lines = [
+        "from __future__ import annotations",
+        "import math, itertools, functools",
+        "import torch.nn.functional as F",
+        "from collections.abc import Callable",
+        "from dataclasses import dataclass",
+        "from typing import Any",
+        "from torch import *",
+        "from repro import nn",
+        "from repro.nn.norms import rms_norm",
+        "fast = torch.compile(len)",  # a method of something allowed, not the builtin
+    ]
+    assert set(registry(folder(tmp_path, good="\n".join(lines) + "\n" + info()))) == {"good"}
+
+
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     place = folder(tmp_path)
     (place / "bad.py").write_bytes(b"x = '\xff\xfe'\n")
@@ -144,8 +174,8 @@ def test_all_problems_of_all_files_come_at_once_and_nothing_runs(tmp_path: Path)
     found = problems(
         folder(tmp_path, one=trap + info(titel=1, dt_zero="x"), two=trap + "import repro.methods\n", three=GOOD)
     )
-    assert found.count("one.py") == 2
-    assert found.count("two.py") == 3
+    assert found.count("one.py") == 3
+    assert found.count("two.py") == 4
     assert "three.py" not in found
     assert not (tmp_path / "ran").exists()
 

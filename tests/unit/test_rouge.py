@@ -311,11 +311,20 @@ def test_item_scores_are_kept_in_order_and_empty_texts_are_counted_within_the_me
 # --- refusals and the self-check ------------------------------------------------------------------------------
 
 
-def test_text_that_the_tokenizer_empties_is_refused_with_its_number_and_the_way_out():
+def test_a_candidate_that_the_tokenizer_empties_is_an_empty_one_and_scores_zero():
+    emptied = ["\u00e9", "\u043c\u0438\u0440", "\u4e2d\u6587"]
+    scorer = RougeScorer(stemmer=True)
+    scores = scorer.score_all([*emptied, "fine"], ["fine"] * 4)
+    assert (scores.empty_candidates, scores.empty_references) == (3, 0)
+    assert scores.items["rougeL"]["fmeasure"].tolist() == [0, 0, 0, 1]
+    assert scores.mean("rouge1") == 0.25
+    for text in emptied:
+        assert set(scorer.score(text, "fine").values()) == {(0, 0, 0)}
+
+
+def test_a_reference_that_the_tokenizer_empties_is_refused_with_its_number_and_the_way_out():
     scorer = RougeScorer(stemmer=False)
-    with pytest.raises(ValueError, match=r"candidate 1: tokenizer 'rouge_score' .*use tokenizer 'unicode_words'"):
-        scorer.score_all(["fine", "\u4e2d\u6587"], ["fine", "fine"])
-    with pytest.raises(ValueError, match=r"reference 2: tokenizer 'rouge_score'"):
+    with pytest.raises(ValueError, match=r"reference 2: tokenizer 'rouge_score' .*use tokenizer 'unicode_words'"):
         scorer.score_all(["a", "a", "a"], ["a", "a", "\u043c\u0438\u0440"])
     with pytest.raises(ValueError, match=r"reference: tokenizer 'rouge_score'"):
         scorer.score("a", "\u00e9")

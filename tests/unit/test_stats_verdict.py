@@ -1,6 +1,7 @@
 """The verdict engine over the real plan and the real claims, with made-up outcomes."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -208,8 +209,23 @@ def test_an_experiment_that_was_left_out_is_named():
 
 def test_a_claim_that_leaves_the_cell_open_is_refused():
     loose = claim("A-C3a").cells.model_copy(update={"model": None})
-    with pytest.raises(ConfigError, match="fits several cells"):
+    with pytest.raises(ConfigError, match=r"A-C3a: .*fits several cells of a_quality: .*; they differ in model, which"):
         verdict(plan_of("smoke"), settled, claim("A-C3a", cells=loose))
+
+
+@pytest.mark.parametrize("axis", ["weight_decay", "model"])
+def test_a_tolerance_with_two_cells_at_one_learning_rate_is_refused(axis):
+    """Neither may silently stand for the other, whichever comes last."""
+    base, one = plan_of("smoke"), claim("C-C1")
+    cells = base.cells["c_lr_tolerance"]
+    cell = next(cell for cell in cells if cell.method == "simplenorm")
+    twin = replace(cell, label="twin", axes={**cell.axes, axis: "other"})
+    plan = replace(base, cells={**base.cells, "c_lr_tolerance": [*cells, twin]})
+    said = rf"C-C1: simplenorm fits several cells of c_lr_tolerance at learning rate {cell.axes['lr']}: .*twin"
+    with pytest.raises(ConfigError, match=rf"{said}; they differ in {axis}, which the claim must name"):
+        verdict(plan, settled, one)
+    named = one.cells.model_copy(update={axis: cell.axes[axis]})
+    assert verdict(plan, settled, claim("C-C1", cells=named)).n_planned == 16
 
 
 def test_a_metric_that_is_not_finite_counts_as_diverged_and_one_not_measured_as_missing():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from repro.evaluate.evidence import Evidence, Measured
 from repro.evaluate.rouge import RougeScorer, versions
 
-INFO = {
+INFO: dict[str, Any] = {
     "title": "ROUGE, teacher-forced",
     "says": "F-measure of the argmax at each position given the true text before it, against the text; stemmer on",
     "rules": 1,
@@ -13,16 +15,18 @@ INFO = {
         "rouge1_tf": {"unit": "F, 0..1", "better": "higher"},
         "rouge2_tf": {"unit": "F, 0..1", "better": "higher"},
         "rougel_tf": {"unit": "F, 0..1", "better": "higher"},
+        "rougelsum_tf": {"unit": "F, 0..1", "better": "higher"},
     },
-    "options": {"stemmer": True, "tokenizer": "rouge_score", "kinds": ["rouge1", "rouge2", "rougeL"]},
+    "options": {"stemmer": True, "tokenizer": "rouge_score", "kinds": ["rouge1", "rouge2", "rougeL", "rougeLsum"]},
 }
+KINDS: tuple[str, ...] = tuple(INFO["options"]["kinds"])
 
 
 def compute(evidence: Evidence) -> Measured:
     """Plain means over blocks; n counts blocks."""
     texts = evidence.teacher_forced
-    scorer = RougeScorer(("rouge1", "rouge2", "rougeL"), stemmer=True, tokenizer="rouge_score")
+    scorer = RougeScorer(KINDS, stemmer=True, tokenizer="rouge_score")
     scores = scorer.score_all(texts.candidates, texts.references)
-    values = {f"{kind.lower()}_tf": scores.mean(kind) for kind in ("rouge1", "rouge2", "rougeL")}
+    values = {f"{kind.lower()}_tf": scores.mean(kind) for kind in KINDS}
     empty = {"empty_candidates": scores.empty_candidates, "empty_references": scores.empty_references}
     return Measured(values, scores.pairs, empty | versions())
