@@ -5,7 +5,7 @@ Torch-free and quick, since Snakemake reads it again in every job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -104,8 +104,7 @@ def build_plan(
     return _narrowed(_whole(configuration, tier), experiments, methods)
 
 
-def _known(key: str, name: str, names: Iterable[str]) -> None:
-    names = list(names)
+def _known(key: str, name: str, names: Collection[str]) -> None:
     if name not in names:
         raise problem_error(
             ConfigError, "command line", key, f"{shown(str(name))!r} is not known{suggest(name, names)}"
