@@ -218,3 +218,19 @@ def test_the_site_lies_beside_its_figures(tmp_path):
     (tmp_path / "file").write_text("in the way", "utf-8")
     with pytest.raises(CannotWriteError):
         write_figures(Root(tmp_path / "file"), plan, world(plan, lambda run: 3.3))
+
+
+def test_case_c05_seeds_made_with_different_versions_are_flagged():
+    plan = plan_only("p01", ["pre_ln"], 2)
+    first, second = plan.runs.values()
+    environment = train_record(first)["environment"]
+    stacks = ({"torch": "2.14.1"}, {"torch": "2.15.0"})
+    raws = [
+        train_record(run, environment=environment | {"packages": packages})
+        for run, packages in zip((first, second), stacks, strict=True)
+    ]
+    root = plan.configuration.root
+    (note,) = [n for n in quality_notes(plan, index_of(root, raws)) if "different versions" in n.rule]
+    assert (note.severity, note.message) == ("warning", "1: p01/pre_ln (torch)")
+    alike = [train_record(run, environment=environment | {"packages": stacks[0]}) for run in (first, second)]
+    assert not [n for n in quality_notes(plan, index_of(root, alike)) if "different versions" in n.rule]
