@@ -84,5 +84,5 @@ METRICS: dict[str, Metric] = _metrics()
 
 
 def values_of(protocols: list[str] | tuple[str, ...]) -> list[str]:
-    """Names of the values that `protocols` make, in the registry's order."""
-    return [name for name, metric in METRICS.items() if metric.family in protocols]
+    """Names of the values that `protocols` make, each once, in the order in which they are asked for."""
+    return [name for protocol in dict.fromkeys(protocols) for name in PROTOCOLS[protocol].info.values]
