@@ -20,8 +20,9 @@ from typing import Any
 from repro.plan import Plan, Run, build_plan
 from repro.records.index import Index, eval_id, load_index
 from repro.records.store import replace_text
-from repro.spec.errors import BadDataError
+from repro.spec.errors import BadDataError, MissingError, Problem
 from repro.spec.hashing import sha256_file, sha256_json, short
+from repro.spec.metrics import PROTOCOLS
 from repro.spec.paths import Root, find_root
 
 PAPERS = ("a", "b", "c", "d")
@@ -237,6 +238,19 @@ def refuse_damaged_data(root: Root, digests: Iterable[str]) -> None:
         raise BadDataError(problems)
 
 
+def refuse_unfetched(root: Root, runs: Iterable[Run]) -> None:
+    """Raises MissingError: what a metric needs has to be there before hours of training, not after them."""
+    names = {name for run in runs for name in run.metrics}
+    absent = [
+        Problem(f"scratch/fetched/{folder}", None, name, f"is not there; run `repro data fetch {folder}`")
+        for name in sorted(names)
+        for folder in PROTOCOLS[name].info.needs
+        if not (root.scratch / "fetched" / folder).is_dir()
+    ]
+    if absent:
+        raise MissingError(absent)
+
+
 _RESOURCES = ("mem_mb", "runtime", "gpu")
 
 
@@ -274,6 +288,7 @@ def _read(tier: str | None, main: bool) -> Dag:
     dag.missing = [chunk for chunk, runs in dag.chunks.items() if any(is_missing(plan, run, index) for run in runs)]
     dag.data = {short(run.config["data"]): run.data for run in plan.runs.values()}
     if main:
+        refuse_unfetched(root, (run for chunk in dag.missing for run in dag.chunks[chunk]))
         refuse_damaged_data(root, {dag.chunks[chunk][0].config["data"] for chunk in dag.missing})
         for chunk in dag.missing:
             stamp(root, chunk).unlink(missing_ok=True)

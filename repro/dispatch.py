@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.cost import FLOPS_FORMULA, flops_per_token
-from repro.dag import is_missing, refuse_damaged_data, unmeasured
+from repro.dag import is_missing, refuse_damaged_data, refuse_unfetched, unmeasured
 from repro.plan import TIERS, Plan, Run, build_plan
 from repro.records.index import Index
 from repro.records.skeleton import train_skeleton
@@ -69,6 +69,7 @@ def todo(plan: Plan, runs: list[Run], index: Index) -> list[Run]:
 def make_batch(root: Root, plan: Plan, runs: list[Run], index: Index, options: Options) -> dict[str, Any]:
     """The job list of one child as plain JSON; raises MissingError where the data are not prepared."""
     suite = plan.configuration.suite
+    refuse_unfetched(root, runs)
     refuse_damaged_data(root, {run.config["data"] for run in runs})
     jobs = [_job(root, plan, run, index, options) for run in runs]
     return {

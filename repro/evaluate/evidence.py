@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from repro.evaluate.losses import BlockLosses
+from repro.records.measured import Measured
 from repro.train.tasks import LanguageModel
 
 Losses = NDArray[np.float64]
@@ -34,22 +36,23 @@ class TextPairs:
         return TextPairs([self.candidates[item] for item in chosen], [self.references[item] for item in chosen])
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Numbers of one protocol: {value name: number}, the count they are made of, and what else must be said."""
-
-    values: dict[str, float]
-    n: int
-    details: dict[str, Any] = field(default_factory=dict)
-
-
 class Evidence:
-    """Looks at one run's final weights through the fixed validation blocks of its task."""
+    """Looks at one run's final weights through the fixed validation blocks of its task.
+
+    `raw` turns token ids into bytes; `fetched` is where encoders lie that a protocol `needs`.
+    """
 
     def __init__(
-        self, task: LanguageModel, net: nn.Module, tokens: int, device: torch.device, raw: Callable[[Any], bytes]
+        self,
+        task: LanguageModel,
+        net: nn.Module,
+        tokens: int,
+        device: torch.device,
+        raw: Callable[[Any], bytes],
+        fetched: Path = Path(),
     ) -> None:
         self.task, self.net, self.tokens, self.device, self.raw = task, net, tokens, device, raw
+        self.fetched = fetched
         net.eval()
 
     def decode(self, ids: NDArray[np.int64]) -> str:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from repro.spec.literal import read_info
 from repro.spec.model import Int, Name, Strict, Text
 
+Folder = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,80}$", strict=True)]
 FOLDER = Path(__file__).resolve().parents[1] / "evaluate" / "protocols"
 
 
@@ -27,13 +28,17 @@ class ValueInfo(Strict):
 
 
 class ProtocolInfo(Strict):
-    """The literal INFO of a metric's file; `options` is what else fixes the numbers, `rules` their version."""
+    """The literal INFO of a metric's file; `options` is what else fixes the numbers, `rules` their version.
+
+    `needs` names what has to be fetched before anything can be measured: folders of scratch/fetched.
+    """
 
     title: Text
     says: Text
     rules: Annotated[Int, Field(ge=1)]
     values: Annotated[dict[Name, ValueInfo], Field(min_length=1)]
     options: dict[Name, Any] = {}
+    needs: list[Folder] = []
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from typing import Any
 
 from repro.data.prepare import load_manifest
 from repro.data.tokenise import tokenizer
-from repro.evaluate.evidence import Evidence, Measured, compute
+from repro.evaluate.evidence import Evidence, compute
+from repro.records.measured import Measured
 from repro.records.schema import finite
 from repro.records.skeleton import eval_skeleton
 from repro.records.store import newest_record, write_record
@@ -174,7 +175,8 @@ class Worker:
         net, device = task.build(), find_device(job["device"])
         load_weights(net, Path(job["weights"]), record["weights_sha256"])
         coder = tokenizer(load_manifest(self.root, config["data"])["tokenizer"])
-        return Evidence(task, net.to(device), job["eval_tokens"], device, coder.raw)
+        fetched = self.root.scratch / "fetched"
+        return Evidence(task, net.to(device), job["eval_tokens"], device, coder.raw, fetched)
 
 
 def failed_fields(reason: str) -> dict[str, Any]:

@@ -165,3 +165,15 @@ def test_signatures(original: Suite) -> None:
     assert original.repro("records", "validate").returncode == 0
     spoilers: list[Callable[[Suite], None]] = [entry[0] for entry in (CONFIG | DATA).values()]
     assert len(set(spoilers)) == 9
+
+
+def test_a_metric_whose_encoder_is_not_fetched_is_refused_before_any_training(suite: Suite) -> None:
+    suite.write_experiment(methods=["pre_ln"], metrics=["val_loss", "bertscore_tf_roberta"])
+    before = suite.states()
+    done = suite.repro("run", suite.plan()[-1]["id"], code=69)
+    assert "scratch/fetched/roberta-large: bertscore_tf_roberta: is not there" in done.stderr
+    assert "repro data fetch roberta-large" in done.stderr
+    workflow = suite.snakemake("-n", code=1)
+    assert "repro data fetch roberta-large" in workflow.stderr + workflow.stdout
+    assert suite.states() == before
+    assert "Traceback" not in done.stderr + workflow.stderr

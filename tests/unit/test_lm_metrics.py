@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from train_world import CONTEXT, config, task_of, write_data
 
-from repro.evaluate.evidence import Evidence, Measured, compute
+from repro.evaluate.bertscore import shipped_baseline
+from repro.evaluate.evidence import Evidence, compute
 from repro.evaluate.losses import BlockLosses, bits_per_byte, ppl_exp_mean, ppl_seq_mean, ppl_word, val_loss
+from repro.records.measured import Measured
 from repro.records.schema import MetricValue
 from repro.spec.metrics import METRICS, PROTOCOLS
 from repro.train.child import failed_fields, metric_fields
@@ -35,7 +37,8 @@ def losses(*sums: float, tokens: int = 1, text_bytes: int = 1, words: int = 1) -
 
 def look(folder: Path, net: torch.nn.Module, tokens: int, **more: int) -> Evidence:
     """Evidence on the made-up data, whose tokens are letters from `a` on."""
-    return Evidence(task_of(folder, **more), net, tokens, CPU, lambda ids: bytes(97 + int(i) % 26 for i in ids))
+    task = task_of(folder, **more)
+    return Evidence(task, net, tokens, CPU, lambda ids: bytes(97 + int(i) % 26 for i in ids), folder / "fetched")
 
 
 def test_case_m02_nats_a_token_and_their_perplexity() -> None:
@@ -134,19 +137,62 @@ def test_no_metric_depends_on_the_batch(folder: Path, micro_batch: int) -> None:
     """Every registered metric; sums of losses to round-off, texts exactly."""
     net = task_of(folder).build()
     whole, found = look(folder, net, 400), look(folder, net, 400, micro_batch=micro_batch)
-    for protocol in set(PROTOCOLS) - {"bertscore_tf"}:
+    for protocol in set(PROTOCOLS) - {"bertscore_tf", "bertscore_tf_roberta"}:
         wanted, got = compute(protocol, whole), compute(protocol, found)
         assert got.n == wanted.n
         assert got.values == pytest.approx(wanted.values, rel=1e-6)
 
 
+def write_roberta(folder: Path) -> None:
+    """As deep as roberta-large, as narrow as can be, with random weights."""
+    from transformers import RobertaConfig, RobertaModel, RobertaTokenizer
+
+    folder.mkdir(parents=True)
+    marks = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    words = {word: index for index, word in enumerate([*marks, *"abcdefghijklmnopqrstuvwxyz", "\u0120"])}
+    RobertaTokenizer(vocab=words, merges=[], model_max_length=512).save_pretrained(folder)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "initializer_range": 0.5}
+    config = RobertaConfig(vocab_size=len(words), num_hidden_layers=24, max_position_embeddings=514, **shape)
+    RobertaModel(config).save_pretrained(folder)
+
+
 def test_every_protocol_makes_the_values_that_it_declares(folder: Path) -> None:
+    write_roberta(folder / "fetched" / "roberta-large")
     evidence = look(folder, task_of(folder).build(), 400)
     for name, protocol in PROTOCOLS.items():
         measured = compute(name, evidence)
         assert measured.values.keys() == protocol.info.values.keys()
         assert all(map(math.isfinite, measured.values.values()))
         assert measured.n > 0
+
+
+def test_the_fetched_encoder_gives_the_numbers_of_the_library(folder: Path) -> None:
+    """Raw and rescaled, layer 17 of roberta-large, as bert-score has them by default for English."""
+    import bert_score
+    from bert_score.utils import model2layers
+
+    encoder = folder / "fetched" / "roberta-large"
+    write_roberta(encoder)
+    evidence = look(folder, task_of(folder).build(), 400)
+    measured = compute("bertscore_tf_roberta", evidence)
+    texts, layers = evidence.teacher_forced, model2layers["roberta-large"]
+    named = {"model_type": str(encoder), "num_layers": layers, "device": "cpu", "nthreads": 0}
+    raw = [float(values.double().mean()) for values in bert_score.score(texts.candidates, texts.references, **named)]
+    assert [measured.values[f"bert_{key}_tf_roberta"] for key in ("p", "r", "f1")] == pytest.approx(raw, abs=1e-6)
+    base = json.loads(_baseline_row(layers))
+    rescaled = [(value - b) / (1 - b) for value, b in zip(raw, base, strict=True)]
+    found = [measured.values[f"bert_{key}_tf_roberta_rescaled"] for key in ("p", "r", "f1")]
+    assert found == pytest.approx(rescaled, abs=1e-5)
+    assert f"layer={layers}" in measured.details["protocol"]
+    assert "transformers=" in measured.details["protocol"]
+
+
+def _baseline_row(layer: int) -> str:
+    path = shipped_baseline("roberta-large")
+    assert path is not None
+    row = next(line for line in path.read_text().splitlines() if line.startswith(f"{layer},"))
+    return f"[{row.partition(',')[2]}]"
 
 
 def test_case_m03_measured_twice_and_after_another_run(folder: Path) -> None:

