@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -129,7 +129,7 @@ def _state(index: IndexLike, run_id: str, metric: str | None) -> tuple[str, floa
     state = _OF_STATUS[record.status]
     if state != COMPLETE or metric is None:
         return state, None
-    measured = index.evals(run_id).get(METRICS[metric].family)
+    measured = record if METRICS[metric].checked else index.evals(run_id).get(METRICS[metric].family)
     if measured is None:
         return UNMEASURED, None
     value = measured.value(metric)
@@ -140,9 +140,21 @@ def _state(index: IndexLike, run_id: str, metric: str | None) -> tuple[str, floa
 
 def cell_result(cell: CellLike, index: IndexLike, metric: str | None = None) -> CellResult:
     """The cell's planned runs joined with the records; without a metric, the states of the trainings alone."""
+    return runs_result(cell.run_ids, cell.seeds, index, metric)
+
+
+def runs_result(
+    run_ids: Sequence[str], seeds: Sequence[int], index: IndexLike, metric: str | None = None
+) -> CellResult:
+    """The same for runs by id and seed, such as the tuning runs of a cell.
+
+    Raises ValueError for a seed that stands twice: a repeat of one seed is no further run (case S03).
+    """
+    if len(set(seeds)) != len(seeds):
+        raise ValueError(f"a seed stands twice among {list(seeds)}")
     states: dict[int, str] = {}
     values: dict[int, float] = {}
-    for run_id, seed in zip(cell.run_ids, cell.seeds, strict=True):
+    for run_id, seed in zip(run_ids, seeds, strict=True):
         states[seed], value = _state(index, run_id, metric)
         if value is not None:
             values[seed] = value

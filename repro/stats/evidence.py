@@ -6,17 +6,22 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from statistics import median
 
+from repro.spec.claim_model import EVERY_RUN
 from repro.spec.claims import Claim, Decide
 from repro.spec.metrics import METRICS
 from repro.stats.cells import DIVERGED, CellResult, summarise
+from repro.stats.closeness import closeness_words, target, welch_tost
+from repro.stats.every_run import extreme_words
 from repro.stats.intervals import clopper_pearson, mean, t_interval
 from repro.stats.select import ArmData
-from repro.stats.tests import Alternative, fisher, sign, signed_rank, tost
+from repro.stats.tests import Alternative, fisher, sign, signed_rank, t_tail
 from repro.stats.tolerance import Tolerance, ratio_signs, seed_tolerance
 
 Arms = Mapping[str, ArmData]
+NO_MEAN = "a diverged run leaves no mean to compare"
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ def _rate(claim: Claim, decide: Decide, arms: Arms, seeds: Sequence[int]) -> Evi
     counts = {role: (len(set(arm.only.seeds_in(DIVERGED)) & set(seeds)), len(seeds)) for role, arm in arms.items()}
     a, b = claim.reported.counts
     expected: Alternative = "greater" if a[0] * b[1] > b[0] * a[1] else "less"
-    p_for, p_against = _directed(partial(fisher, counts["a"], counts["b"]), decide.alternative, expected)
+    p_for, p_against = _directed(partial(fisher, counts["a"], counts["b"]), decide.alternative or "two-sided", expected)
     return Evidence(p_for, p_against, f"Fisher's exact test, {decide.alternative}")
 
 
@@ -52,28 +57,87 @@ def _worst(claim: Claim) -> float:
     return -math.inf if metric and metric.better == "higher" else math.inf
 
 
+def _compared(claim: Claim, arms: Arms) -> list[tuple[str, str]]:
+    """Pairs (better, worse) that the claim says: the first over each other, or each over the next of a chain."""
+    roles = list(arms)
+    return list(pairwise(roles)) if claim.reported.chain else [("a", role) for role in roles[1:]]
+
+
 def _ordering(claim: Claim, decide: Decide, arms: Arms, seeds: Sequence[int]) -> Evidence:
-    """Best of all means better than each (intersection-union, no correction); one better than it is against."""
+    """All said pairs must hold (intersection-union, no correction); one that is the other way round is against."""
     outcomes = {role: arm.only.outcomes(_worst(claim)) for role, arm in arms.items()}
+    side = _side(decide)
     tests = []
-    for role in outcomes.keys() - {"a"}:
-        pairs = [(outcomes["a"][seed], outcomes[role][seed]) for seed in seeds]
-        tests.append(_directed(partial(signed_rank, pairs), decide.alternative, decide.alternative))
+    for better, worse in _compared(claim, arms):
+        pairs = [(outcomes[better][seed], outcomes[worse][seed]) for seed in seeds]
+        tests.append(_directed(partial(signed_rank, pairs), side, side))
     against = min(1.0, len(tests) * min(contrary for _, contrary in tests))
     best = signed_rank([(-1.0, 0.0)] * len(seeds), "less")
     fact = f"signed-rank test over {len(seeds)} pairs, which can reach p = {best:.2g}"
     return Evidence(max(support for support, _ in tests), against, fact)
 
 
+def _series(claim: Claim, arms: Arms, seeds: Sequence[int]) -> list[float]:
+    """One number a seed: the value, arm a minus arm b, or arm a over arm b; NaN where two infinities meet."""
+    worst = _worst(claim)
+    outcomes = {role: arm.only.outcomes(worst) for role, arm in arms.items()}
+    if claim.kind == "value":
+        return [outcomes["a"][seed] for seed in seeds]
+    if claim.kind == "difference":
+        return [outcomes["a"][seed] - outcomes["b"][seed] for seed in seeds]
+    return [_quotient(outcomes["a"][seed], outcomes["b"][seed]) for seed in seeds]
+
+
+def _quotient(over: float, under: float) -> float:
+    """over / under; NaN, which speaks for neither side, for a denominator of 0 and for two infinities."""
+    return math.nan if under == 0 or (math.isinf(over) and math.isinf(under)) else over / under
+
+
 def _equivalence(claim: Claim, decide: Decide, arms: Arms, seeds: Sequence[int]) -> Evidence:
-    """Paired difference (or the value itself) within the margin around what is reported (0 if only `comparable`)."""
-    values = paired_differences(arms, seeds) if "b" in arms else [arms["a"].only.outcomes()[seed] for seed in seeds]
-    centre, margin = claim.reported.value or 0.0, claim.margin.value or 0.0
-    place = f"{centre:g} +- {margin:g} {claim.margin.unit}".strip()
+    """Value, paired difference or paired ratio within the margin around what is reported."""
+    values = _series(claim, arms, seeds)
+    place = f"{target(claim):g} +- {claim.margin.value or 0.0:g} {claim.margin.unit}".strip()
     if not all(math.isfinite(value) for value in values):
-        return Evidence(1.0, 1.0, "a diverged run leaves no mean to compare")
-    result = tost(values, centre - margin, centre + margin)
-    return Evidence(result.inside, result.outside, f"two one-sided t tests against {place} ({claim.margin_source})")
+        return Evidence(1.0, 1.0, NO_MEAN)
+    result = welch_tost(values, claim)
+    return Evidence(result.inside, result.outside, "; ".join(_equivalence_words(claim, values, place)))
+
+
+def _equivalence_words(claim: Claim, values: Sequence[float], place: str) -> list[str]:
+    words = [f"two one-sided t tests against {place} ({claim.margin_source})"]
+    if claim.reported.sd is not None:
+        words.append(f"the paper's own spread over {claim.reported.n} runs enters (Welch)")
+    elif claim.reported.value is not None:
+        words.append("the paper gives one number without a spread, so the margin carries what that leaves open")
+    return [*words, *filter(None, [closeness_words(claim, values)])]
+
+
+def _one_sided(claim: Claim, decide: Decide, arms: Arms, seeds: Sequence[int]) -> Evidence:
+    """The mean lies above a low end, or below a high one, give or take the margin."""
+    values, margin = _series(claim, arms, seeds), claim.margin.value or 0.0
+    if not all(math.isfinite(value) for value in values):
+        return Evidence(1.0, 1.0, NO_MEAN)
+    low, high = claim.reported.low, claim.reported.high
+    end = low - margin if low is not None else (high or 0.0) + margin
+    above, below = t_tail(values, end, "greater"), t_tail(values, end, "less")
+    fact = f"one-sided t test against {end:g}"
+    return Evidence(above, below, fact) if low is not None else Evidence(below, above, fact)
+
+
+def _signs(claim: Claim, decide: Decide, arms: Arms, seeds: Sequence[int]) -> Evidence:
+    """Sign test of each seed's number against the reported end; equal ones and NaN speak for neither side."""
+    values = _series(claim, arms, seeds)
+    end = claim.reported.low if claim.reported.low is not None else claim.reported.high or 0.0
+    near = [math.isclose(value, end, rel_tol=1e-9) for value in values]
+    above = sum(value > end and not equal for value, equal in zip(values, near, strict=True))
+    below = sum(value < end and not equal for value, equal in zip(values, near, strict=True))
+    fact = f"sign test against {end:g}: {above} above, {below} below, {len(values) - above - below} open"
+    p_for, p_against = _directed(partial(sign, above, below), decide.alternative or "two-sided", _side(decide))
+    return Evidence(p_for, p_against, fact)
+
+
+def _side(decide: Decide) -> Alternative:
+    return "less" if decide.alternative == "less" else "greater"
 
 
 def tolerances(claim: Claim, arm: ArmData, seeds: Sequence[int]) -> list[Tolerance]:
@@ -82,7 +146,7 @@ def tolerances(claim: Claim, arm: ArmData, seeds: Sequence[int]) -> list[Toleran
     return [tolerance for tolerance in found if tolerance is not None]
 
 
-def _ratio(claim: Claim, decide: Decide, arms: Arms, seeds: Sequence[int]) -> Evidence:
+def _tolerance(claim: Claim, decide: Decide, arms: Arms, seeds: Sequence[int]) -> Evidence:
     """Sign test of log(ratio / reported low end); a censored seed counts on whichever side hurts."""
     pairs = list(zip(tolerances(claim, arms["a"], seeds), tolerances(claim, arms["b"], seeds), strict=True))
     signs = ratio_signs(pairs, claim.reported.low or 1.0)
@@ -96,12 +160,13 @@ def _ratio(claim: Claim, decide: Decide, arms: Arms, seeds: Sequence[int]) -> Ev
     return Evidence(p_for, p_against, fact)
 
 
-_BY_KIND = {"rate": _rate, "ordering": _ordering, "difference": _equivalence, "value": _equivalence, "ratio": _ratio}
+_BY_TEST = {"fisher": _rate, "signed_rank": _ordering, "tost": _equivalence, "t": _one_sided, "sign": _signs}
 
 
 def evidence(claim: Claim, decide: Decide, arms: Arms, seeds: Sequence[int]) -> Evidence:
-    """Evidence of the finished runs of `seeds` (all arms finished on all of them)."""
-    return _BY_KIND[claim.kind](claim, decide, arms, seeds)
+    """Evidence of the finished runs of `seeds` (all arms finished on all of them), by the test that is named."""
+    weigh = _tolerance if claim.metric == "lr_tolerance" else _BY_TEST[decide.test]
+    return weigh(claim, decide, arms, seeds)
 
 
 def paired_differences(arms: Arms, seeds: Sequence[int], role: str = "b") -> list[float]:
@@ -146,12 +211,23 @@ def describe(claim: Claim, arms: Arms) -> str:
     """Our numbers with their 95 % intervals, of all that is recorded; words where a mean would mislead."""
     if claim.kind == "rate":
         return "; ".join(_rate_words(arm) for arm in arms.values())
-    if claim.kind == "ratio":
+    if claim.metric == "lr_tolerance":
         return _ratio_words(claim, arms)
+    if claim.decide and claim.decide.test == EVERY_RUN:
+        return extreme_words(arms)
     parts = [_mean_words(arm.label, arm.only) for arm in arms.values()]
     for role, arm in arms.items():
         seeds = arm.planned_seeds
         if role != "a" and all(len(each.only.values) == len(seeds) for each in (arm, arms["a"])):
-            gaps = paired_differences(arms, seeds, role)
-            parts.append(f"minus {arm.label}: {mean(gaps):+.3g}{_range(t_interval(gaps))}")
+            parts.append(_between_words(claim, arms, role, seeds))
     return "; ".join(parts)
+
+
+def _between_words(claim: Claim, arms: Arms, role: str, seeds: Sequence[int]) -> str:
+    """Mean of the paired differences, or of the paired ratios, with its t interval."""
+    if claim.kind == "ratio":
+        ratios = [ratio for ratio in _series(claim, arms, seeds) if math.isfinite(ratio)]
+        told = f"{mean(ratios):.4g}{_range(t_interval(ratios))}" if ratios else "no ratio"
+        return f"over {arms[role].label}: {told}"
+    gaps = paired_differences(arms, seeds, role)
+    return f"minus {arms[role].label}: {mean(gaps):+.3g}{_range(t_interval(gaps))}"

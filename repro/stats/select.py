@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from repro.plan import Cell, Plan, Run
-from repro.spec.claims import VIEWS, Arm, Claim, Selector
+from repro.spec.claims import UNKNOWN, VIEWS, Arm, Claim, Selector
 from repro.spec.errors import ConfigError, problem_error
+from repro.spec.metrics import METRICS
 from repro.stats.cells import COMPLETE, DIVERGED, CellResult, IndexLike, cell_result
+from repro.stats.tuned import tuned
+
+SCORE = "val_loss"  # what a tolerance is read of
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,8 @@ class ArmData:
     label: str
     grid: dict[float, CellResult]
     run: Run
+    run_ids: dict[int, str]  # by seed; of the first learning rate where there are several
+    all_ids: tuple[str, ...]
 
     @property
     def only(self) -> CellResult:
@@ -48,7 +54,7 @@ def metric_of(claim: Claim) -> str | None:
     """The protocol to read: none for counts of divergence, the validation loss for tolerances."""
     if claim.metric not in VIEWS:
         return claim.metric
-    return "val_loss" if claim.metric == "lr_tolerance" else None
+    return SCORE if claim.metric == "lr_tolerance" else None
 
 
 def _matches(cell: Cell, arm: Arm, axes: dict[str, Any]) -> bool:
@@ -65,20 +71,45 @@ def find_arms(claim: Claim, cells: Selector, plan: Plan, index: IndexLike) -> di
         return f"experiment {cells.experiment} is not in this plan"
     found: dict[str, ArmData] = {}
     for role, arm in cells.arms.items():
-        matching = [cell for cell in plan.cells[cells.experiment] if _matches(cell, arm, cells.axes)]
-        if not matching:
+        fitting = [cell for cell in plan.cells[cells.experiment] if _matches(cell, arm, cells.axes)]
+        if not fitting:
             return f"{arm.label} is not planned in {cells.experiment} here"
+        matching, said = _at_rate(claim, cells, fitting, index)
+        if not matching:
+            return f"{arm.label}: learning rate {said}"
         _check_one_each(claim, f"cells.{role}", arm, matching)
-        grid = {float(cell.axes["lr"]): cell_result(cell, index, metric_of(claim)) for cell in matching}
-        found[role] = ArmData(arm.label, grid, plan.runs[matching[0].run_ids[0]])
+        grid = {float(cell.axes.get("lr", 0.0)): cell_result(cell, index, metric_of(claim)) for cell in matching}
+        ids = dict(zip(matching[0].seeds, matching[0].run_ids, strict=True))
+        every = tuple(run_id for cell in matching for run_id in cell.run_ids)
+        found[role] = ArmData(f"{arm.label}{said}", grid, plan.runs[matching[0].run_ids[0]], ids, every)
     return found
+
+
+def _at_rate(claim: Claim, cells: Selector, fitting: list[Cell], index: IndexLike) -> tuple[list[Cell], str]:
+    """Cells at the rate that the claim means, and what a label adds; no cell, and the reason, while none is chosen.
+
+    The rate is named by the claim, or chosen on tuning seeds where the experiment has some; a tolerance takes all.
+    """
+    if claim.metric == "lr_tolerance":
+        return fitting, ""
+    if cells.rate:
+        rates = sorted({float(cell.axes["lr"]) for cell in fitting})
+        rate = rates[0 if cells.rate == "lowest" else -1]
+        return [cell for cell in fitting if float(cell.axes["lr"]) == rate], ""
+    groups = tuned(fitting, index)
+    if not groups:
+        return fitting, ""
+    words = groups[0].choice.words
+    if any(group.chosen is None for group in groups):
+        return [], words
+    return [group.chosen for group in groups if group.chosen], f", lr {words}"
 
 
 def _check_one_each(claim: Claim, key: str, arm: Arm, matching: list[Cell]) -> None:
     """Refuses more cells than the claim can mean: one, or one for each learning rate if it spans the grid."""
     by_rate: dict[object, list[Cell]] = {}
     for cell in matching:
-        by_rate.setdefault(cell.axes["lr"] if claim.metric == "lr_tolerance" else None, []).append(cell)
+        by_rate.setdefault(cell.axes.get("lr") if claim.metric == "lr_tolerance" else None, []).append(cell)
     for rate, cells in by_rate.items():
         if len(cells) > 1:
             where = f"{cells[0].experiment}{'' if rate is None else f' at learning rate {rate}'}"
@@ -103,15 +134,30 @@ class Gaps:
     unknown: tuple[str, ...]
 
 
-def setting_gaps(claim: Claim, run: Run) -> Gaps:
-    """Model, data and tokens of `run` against those that the claim names."""
-    base = str(run.axes["model"])
-    ours = {"model": run.task.model.get(base, base), "data": run.data, "tokens": run.tokens}
-    theirs = {"model": claim.setting.model, "data": claim.setting.data, "tokens": claim.setting.tokens}
-    unknown = {key for key, value in theirs.items() if value in (None, "unknown")}
-    said = {key: f"{value:,}" if isinstance(value, int) else str(value) for key, value in ours.items()}
-    differ = [key for key in ours if key not in unknown and theirs[key] != ours[key]]
+def setting_gaps(claim: Claim, run: Run, plan: Plan) -> Gaps:
+    """Our setting against the one that the claim names; where a number is compared, also how it is measured."""
+    theirs = claim.setting
+    if theirs is None:
+        return Gaps((), ())
+    base = str(run.axes.get("model", UNKNOWN))
+    pairs: dict[str, tuple[Any, Any]] = {
+        "model": (run.task.sized(base), theirs.model),
+        "data": (run.data or UNKNOWN, theirs.data),
+        "tokens": (run.tokens, theirs.tokens),
+    }
+    if claim.is_numeric:
+        source = plan.configuration.sources.get(run.data or UNKNOWN)
+        metric = METRICS.get(claim.metric)
+        pairs["protocol"] = (metric.family if metric else claim.metric, theirs.protocol)
+        pairs["eval_tokens"] = (getattr(source, "final_tokens", UNKNOWN), theirs.eval_tokens)
+        pairs["selection"] = ("final", theirs.selection)
+    unknown = {key for key, (_, their) in pairs.items() if their in (None, UNKNOWN)}
+    differ = [key for key, (our, their) in pairs.items() if key not in unknown and our != their]
     return Gaps(
-        tuple(f"{key} ({said[key]}, not {theirs[key]})" for key in differ),
-        tuple(f"{key} (ours {said[key]})" for key in ours if key in unknown),
+        tuple(f"{key} ({_said(pairs[key][0])}, not {_said(pairs[key][1])})" for key in differ),
+        tuple(f"{key} (ours {_said(our)})" for key, (our, _) in pairs.items() if key in unknown),
     )
+
+
+def _said(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -122,9 +122,59 @@ def t_tail(values: Sequence[float], centre: float, alternative: Literal["less", 
     return float(stdtr(len(values) - 1, distance / (spread / math.sqrt(len(values)))))
 
 
-def paired_t(values: Sequence[float]) -> float:
-    """Two-sided t test of paired differences against 0; 1 for fewer than two."""
-    return _by_side(t_tail(values, 0.0, "less"), t_tail(values, 0.0, "greater"), "two-sided")
+def paired_t(values: Sequence[float], alternative: Alternative = "two-sided") -> float:
+    """The t test of paired differences against 0; 1 for fewer than two."""
+    return _by_side(t_tail(values, 0.0, "less"), t_tail(values, 0.0, "greater"), alternative)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Mean, sample standard deviation (divisor n - 1) and number of independent runs, ours or a paper's."""
+
+    mean: float
+    sd: float
+    n: int
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mean) and math.isfinite(self.sd) and self.sd >= 0 and self.n >= 2):
+            raise ValueError("a sample has a finite mean, a finite spread, and at least two runs")
+
+    @property
+    def variance_of_mean(self) -> float:
+        """Square of the standard error."""
+        return self.sd**2 / self.n
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Sample:
+        """Of single values; raises ValueError for fewer than two or for one that is not finite."""
+        return Sample(mean(values), sample_sd(values) or 0.0, len(values))
+
+
+def welch_tail(first: Sample, second: Sample, shift: float, alternative: Literal["less", "greater"]) -> float:
+    """One-sided p value of Welch's test (1947) of mean(first) - mean(second) against `shift`, spreads unequal.
+
+    Where neither sample has any spread, the tail of relabelling all runs stands in, as in `t_tail`.
+    """
+    from scipy.special import stdtr
+
+    distance = first.mean - second.mean - shift
+    distance = distance if alternative == "less" else -distance
+    parts = [(sample.variance_of_mean, sample.n - 1) for sample in (first, second)]
+    variance = math.fsum(part for part, _ in parts)
+    if variance == 0:
+        return 1 / math.comb(first.n + second.n, first.n) if distance < 0 else 1.0
+    # Satterthwaite's degrees of freedom, by shares of the variance so that tiny spreads do not underflow.
+    degrees = 1 / math.fsum((part / variance) ** 2 / freedom for part, freedom in parts)
+    return float(stdtr(degrees, distance / math.sqrt(variance)))
+
+
+def welch(first: Sequence[float], second: Sequence[float], alternative: Alternative = "two-sided") -> float:
+    """Welch's test of two unpaired groups of runs; `less`: the first mean is the lower one. 1 below two runs each."""
+    if min(len(first), len(second)) < 2:
+        return 1.0
+    ours, theirs = Sample.of(first), Sample.of(second)
+    sides = (welch_tail(ours, theirs, 0.0, "less"), welch_tail(ours, theirs, 0.0, "greater"))
+    return _by_side(*sides, alternative)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +191,15 @@ def tost(values: Sequence[float], low: float, high: float) -> Equivalence:
         raise ValueError("the margins are the wrong way round")
     inside = max(t_tail(values, low, "greater"), t_tail(values, high, "less"))
     outside = min(t_tail(values, low, "less"), t_tail(values, high, "greater"))
+    return Equivalence(inside, outside)
+
+
+def welch_tost(ours: Sample, theirs: Sample, low: float, high: float) -> Equivalence:
+    """The same for two unpaired samples, one of them a paper's mean, spread and n: both uncertainties count."""
+    if low > high:
+        raise ValueError("the margins are the wrong way round")
+    inside = max(welch_tail(ours, theirs, low, "greater"), welch_tail(ours, theirs, high, "less"))
+    outside = min(welch_tail(ours, theirs, low, "less"), welch_tail(ours, theirs, high, "greater"))
     return Equivalence(inside, outside)
 
 

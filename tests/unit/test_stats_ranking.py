@@ -1,14 +1,20 @@
 """Ranks and cell summaries: nobody wins inside the noise, and nobody wins by losing runs."""
 
+import csv
+import json
 import math
+from collections import defaultdict
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from report_world import index_of, plan_of, recorded
 
-from repro.stats.cells import CellResult, aggregate, state_words, summarise
+from repro.stats.cells import CellResult, aggregate, cell_result, state_words, summarise
 from repro.stats.ranking import rank_intervals
+from repro.stats.tests import welch
 from repro.stats.tolerance import Tolerance, ratio_signs, seed_tolerance
+from tests.shared import shared
 
 NAN = math.nan
 
@@ -27,24 +33,97 @@ def test_t14_one_split_that_is_not_finite_leaves_no_aggregate():
     assert aggregate({}).value is None
 
 
-def test_s01_a_lower_mean_inside_the_noise_is_no_win():
-    ranks = rank_intervals(
-        {
-            "base": cell(3.312, 3.305, 3.318, 3.309, 3.311),
-            "new": cell(3.309, 3.304, 3.315, 3.31, 3.306),
-            "strong": cell(3.281, 3.276, 3.285, 3.279, 3.28),
-        }
+def case_rows(case: str, name: str) -> list[dict[str, str]]:
+    """A case's CSV file."""
+    with shared(f"cases/{case}/{name}").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def expected(case: str) -> dict:
+    """What the case says is right."""
+    return json.loads(shared(f"cases/{case}/expected.json").read_text("utf-8"))
+
+
+def by_method(case: str) -> dict[str, list[float]]:
+    """Losses of each method, in the order of its seeds."""
+    losses = defaultdict(list)
+    for row in case_rows(case, "results.csv"):
+        losses[row["method"]].append(float(row["val_loss"]))
+    return dict(losses)
+
+
+def groups(ranks) -> list[tuple[str, int, int]]:
+    return [(rank.name, rank.low, rank.high) for rank in ranks]
+
+
+@pytest.mark.parametrize("rule", ["paired_t", "welch"])
+def test_s01_a_lower_mean_inside_the_noise_is_no_win(rule):
+    losses, right = by_method("S01"), expected("S01")
+    assert welch(losses["new"], losses["base"], "less") == pytest.approx(
+        right["welch_one_sided_p"]["new<base"], abs=1e-6
     )
-    assert [(rank.name, rank.low, rank.high) for rank in ranks] == [("strong", 1, 1), ("new", 2, 3), ("base", 2, 3)]
+    strong = welch(losses["strong"], losses["base"], "less")
+    assert strong == pytest.approx(right["welch_one_sided_p"]["strong<base"], rel=0.001)
+    ranks = rank_intervals({name: cell(*values) for name, values in losses.items()}, rule=rule)
+    assert groups(ranks) == [("strong", 1, 1), ("new", 2, 3), ("base", 2, 3)]
+    assert {rank.name: rank.summary.mean for rank in ranks} == pytest.approx(right["means"])
+
+
+@pytest.mark.parametrize("rule", ["paired_t", "welch"])
+@pytest.mark.parametrize(
+    ("shift", "places"),
+    [
+        (0.0, [("a", 1, 2), ("b", 1, 2)]),
+        (0.002, [("b", 1, 2), ("a", 1, 2)]),  # b lower by less than the noise
+        (0.2, [("b", 1, 1), ("a", 2, 2)]),
+        (-0.2, [("a", 1, 1), ("b", 2, 2)]),
+    ],
+)
+def test_s01_other_numbers_of_the_kind(rule, shift, places):
+    noise = [0.010, -0.004, 0.001, -0.009, 0.006, 0.002, -0.012]
+    other = [-0.003, 0.008, -0.011, 0.004, 0.009, -0.001, -0.012]
+    ranks = rank_intervals(
+        {"a": cell(*(3 + each for each in noise)), "b": cell(*(3 - shift + each for each in other))}, rule=rule
+    )
+    assert groups(ranks) == places
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.floats(2.0, 3.0), min_size=5, max_size=5), min_size=2, max_size=5), st.integers(0, 4))
+def test_s02_losing_a_run_never_lifts_a_method(rows, lost):
+    """Whatever the other numbers are: without one of its runs a method stands below every complete one."""
+    whole = {f"m{place}": cell(*row) for place, row in enumerate(rows)}
+    broken = [*rows[0]]
+    broken[lost] = "diverged"
+    ranks = rank_intervals(whole | {"m0": cell(*broken)})
+    assert (ranks[-1].name, ranks[-1].low, ranks[-1].summary.mean) == ("m0", None, None)
 
 
 def test_s02_three_good_seeds_of_five_do_not_beat_five():
-    ranks = rank_intervals(
-        {"A": cell(3.20, 3.21, 3.19, "diverged", "missing"), "B": cell(3.25, 3.26, 3.24, 3.25, 3.27)}
-    )
+    right, outcomes = expected("S02"), defaultdict(dict)
+    for row in case_rows("S02", "results.csv"):
+        outcomes[row["method"]][int(row["seed"])] = float(row["val_loss"]) if row["status"] == "ok" else row["status"]
+    cells = {
+        name: cell(*(found.get(seed, "missing") for seed in right["declared_seeds"]))
+        for name, found in outcomes.items()
+    }
+    ranks = rank_intervals(cells)
     assert [(rank.name, rank.low) for rank in ranks] == [("B", 1), ("A", None)]
     assert ranks[1].summary.mean is None
     assert ranks[1].summary.state == "diverged 1 of 5, missing 1 of 5"
+    assert (cells["A"].complete, cells["B"].complete) == (3, 5)
+
+
+def test_s03_repeats_of_one_seed_on_record_count_once():
+    """The record's id covers configuration, seed, code and data, so three files of one id are one run."""
+    plan = plan_of("smoke")
+    planned = plan.cells["a_quality"][0]
+    runs = {seed: plan.runs[run_id] for seed, run_id in zip(planned.seeds, planned.run_ids, strict=True)}
+    rows = case_rows("S03", "results.csv")
+    repeated = [raw for row in rows for raw in recorded(runs[int(row["seed"])], float(row["val_loss"]))]
+    found = cell_result(planned, index_of(plan.configuration.root, repeated), "val_loss")
+    assert sum(raw["kind"] == "train" for raw in repeated) == 4
+    assert (found.complete, found.planned) == (expected("S03")["independent_runs"], 2)
 
 
 @pytest.mark.parametrize("state", ["diverged", "failed", "missing", "not measured"])
@@ -63,16 +142,30 @@ def test_five_seeds_with_one_of_each_trouble():
     assert summarise(result).mean is None
 
 
-def test_s09_rows_without_a_number_come_last_and_ties_share_a_rank():
-    loss = {"A": cell(3.30), "B": cell("diverged"), "C": cell(3.30), "D": cell("missing"), "E": cell("diverged")}
-    shuffled = dict(sorted(loss.items(), reverse=True))
-    for rows in (loss, shuffled):
-        ranks = rank_intervals(rows)
-        assert [rank.name for rank in ranks] == ["A", "C", "B", "E", "D"]
-        assert [rank.low for rank in ranks] == [1, 1, None, None, None]
-    accuracy = {"A": cell(0.91), "B": cell("missing"), "C": cell(0.91), "D": cell("diverged"), "E": cell(0.88)}
-    ranks = rank_intervals(accuracy, lower_is_better=False)
-    assert [rank.name for rank in ranks] == ["A", "C", "E", "D", "B"]
+def s09(metric: str) -> dict[str, CellResult]:
+    """Rows of the case: nan and inf are runs without a finite value, an empty field is none."""
+    words = {"nan": "diverged", "inf": "diverged", "": "missing"}
+    rows = {row["method"]: row[metric] for row in case_rows("S09", "rows.csv")}
+    return {name: cell(words[text] if text in words else float(text)) for name, text in rows.items()}
+
+
+@pytest.mark.parametrize(
+    ("metric", "lower", "key", "ranked"),
+    [
+        ("val_loss", True, "order_by_val_loss_lower_better", [1, 1]),
+        ("accuracy", False, "order_by_accuracy_higher_better", [1, 1, 1]),
+    ],
+)
+def test_s09_rows_without_a_number_come_last_and_ties_share_a_rank(metric, lower, key, ranked):
+    *order, rest = expected("S09")[key]
+    loss = s09(metric)
+    for rows in (loss, dict(sorted(loss.items(), reverse=True)), loss):
+        ranks = rank_intervals(rows, lower)
+        names = [rank.name for rank in ranks]
+        assert names[: len(order)] == order
+        assert sorted(names[len(order) :]) == rest.removeprefix("then without a rank: ").split(", ")
+        assert [rank.low for rank in ranks] == ranked + [None] * (5 - len(ranked))
+        assert names[len(order) :] == sorted(names[len(order) :], key=lambda name: (loss[name].missing, name))
 
 
 def test_two_seeds_separate_nobody():

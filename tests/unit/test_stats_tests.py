@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from repro.stats.intervals import clopper_pearson, mean, sample_sd, t_interval
-from repro.stats.tests import fisher, holm, paired_t, sign, signed_rank, t_tail, tost
+from repro.stats.tests import (
+    Sample,
+    fisher,
+    holm,
+    paired_t,
+    sign,
+    signed_rank,
+    t_tail,
+    tost,
+    welch,
+    welch_tail,
+    welch_tost,
+)
 
 ALTERNATIVES = ("two-sided", "less", "greater")
 losses = st.floats(-50, 50, allow_nan=False)
@@ -110,6 +122,61 @@ def test_t_tests_agree_with_scipy():
     sides = [stats.ttest_1samp(values, c, alternative=a).pvalue for c, a in ((-0.5, "greater"), (0.5, "less"))]
     assert result.inside == pytest.approx(max(sides))
     assert result.outside == pytest.approx(min(1 - side for side in sides))
+
+
+@pytest.mark.parametrize("alternative", ALTERNATIVES)
+@pytest.mark.parametrize("sizes", [(5, 5), (3, 8), (2, 2), (20, 4)])
+def test_welch_agrees_with_scipy(sizes, alternative):
+    draw = np.random.default_rng(sizes[0])
+    first, second = list(draw.normal(3.3, 0.02, sizes[0])), list(draw.normal(3.31, 0.1, sizes[1]))
+    expected = stats.ttest_ind(first, second, equal_var=False, alternative=alternative).pvalue
+    assert welch(first, second, alternative) == pytest.approx(expected, rel=1e-9)
+    paired = stats.ttest_1samp(first, 3.31, alternative=alternative).pvalue
+    assert paired_t([value - 3.31 for value in first], alternative) == pytest.approx(paired, rel=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(-5, 5), st.floats(0.001, 5), st.integers(2, 30), st.floats(-5, 5), st.floats(0.001, 5), st.integers(2, 30)
+)
+def test_welch_of_reported_summaries_agrees_with_scipy(mean_a, sd_a, n_a, mean_b, sd_b, n_b):
+    """A paper's mean, spread and n are enough."""
+    ours, theirs = Sample(mean_a, sd_a, n_a), Sample(mean_b, sd_b, n_b)
+    for alternative in ("less", "greater"):
+        expected = stats.ttest_ind_from_stats(
+            mean_a, sd_a, n_a, mean_b, sd_b, n_b, equal_var=False, alternative=alternative
+        ).pvalue
+        assert welch_tail(ours, theirs, 0.0, alternative) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def test_equivalence_to_a_reported_mean_counts_the_papers_own_spread():
+    ours = list(np.random.default_rng(2).normal(3.30, 0.02, 8))
+    sharp, wide = Sample(3.305, 0.001, 500), Sample(3.305, 0.02, 3)
+    plain = tost(ours, 3.305 - 0.03, 3.305 + 0.03)
+    assert welch_tost(Sample.of(ours), sharp, -0.03, 0.03).inside == pytest.approx(plain.inside, rel=0.01)
+    assert welch_tost(Sample.of(ours), wide, -0.03, 0.03).inside > 3 * plain.inside
+    shifted = [
+        stats.ttest_ind_from_stats(
+            np.mean(ours) - c, np.std(ours, ddof=1), 8, 3.305, 0.02, 3, equal_var=False, alternative=a
+        ).pvalue
+        for c, a in ((-0.03, "greater"), (0.03, "less"))
+    ]
+    assert welch_tost(Sample.of(ours), wide, -0.03, 0.03).inside == pytest.approx(max(shifted))
+    assert welch_tost(Sample(3.5, 0.02, 8), wide, -0.03, 0.03).outside < 0.01
+    with pytest.raises(ValueError, match="wrong way round"):
+        welch_tost(wide, wide, 0.03, -0.03)
+
+
+def test_a_mean_that_is_not_there_is_refused_and_no_spread_is_no_proof_for_welch():
+    with pytest.raises(ValueError, match="finite"):
+        welch([2.0, math.inf, 2.1], [2.0, 2.1])
+    with pytest.raises(ValueError, match="at least two runs"):
+        Sample(2.0, 0.1, 1)
+    assert welch([2.0], [2.1, 2.2, 2.3]) == 1.0
+    assert welch([2.0, 2.0], [2.1, 2.1], "less") == pytest.approx(1 / 6)
+    assert welch([2.0, 2.0, 2.0], [2.0, 2.0, 2.0]) == 1.0
+    one_sided = stats.ttest_1samp([2.1, 2.2, 2.3], 2.0, alternative="greater").pvalue
+    assert welch([2.0, 2.0, 2.0], [2.1, 2.2, 2.3], "less") == pytest.approx(one_sided)
 
 
 def test_values_without_spread_are_no_proof():

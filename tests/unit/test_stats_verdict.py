@@ -1,6 +1,7 @@
 """The verdict engine over the real plan and the real claims, with made-up outcomes."""
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -59,7 +60,7 @@ def test_a_rate_at_the_papers_scale_is_reproduced_and_below_it_supported():
     plan = plan_of("paper")
     found = verdict(plan, lambda run: settled(run, pre="diverged"), claim("A-C1"))
     assert (found.verdict, found.decided, found.looks) == ("reproduced", True, 1)
-    assert "look 1 of 2, p doubled for it" in found.reason
+    assert "look 1 of 2, p times 2" in found.reason
     assert "not told by the paper: model (ours gpt2_124m)" in found.reason
     small = plan_of("desk", 10)
     found = verdict(small, lambda run: settled(run, pre="diverged"), claim("A-C1"))
@@ -125,7 +126,7 @@ def test_an_ordering_needs_every_other_method_beaten():
     assert verdict(plan, lambda run: outcome(run, 2.27), one).verdict == "contradicted"
     wavering = verdict(plan, lambda run: outcome(run, 2.25 + (-1) ** run.seed * 0.1), one)
     assert wavering.verdict == "inconclusive"
-    assert "8 pairs, which can reach p = 0.0039" in wavering.reason
+    assert "10 pairs, which can reach p = 0.00098" in wavering.reason
 
 
 def test_diverged_runs_lose_pairs_and_common_ones_tie():
@@ -136,10 +137,10 @@ def test_diverged_runs_lose_pairs_and_common_ones_tie():
             return "diverged" if run.seed < 4 else 2.2 + 0.01 * run.seed
         return "diverged"
 
-    found = verdict(plan, outcome, one)  # five untied pairs reach p = 0.03 one-sided
+    found = verdict(plan, outcome, one)  # seven untied pairs reach p = 0.016 two-sided
     assert found.verdict == "supported"
-    assert found.n_diverged == 19
-    assert "peri_ln dt=0.1: diverged 3 of 8" in found.ours  # no mean over the survivors
+    assert found.n_diverged == 23
+    assert "peri_ln dt=0.1: diverged 3 of 10" in found.ours  # no mean over the survivors
 
     def against(run):
         return "diverged" if run.method == "peri_ln" and run.params["dt"] == 0.1 else settled(run)
@@ -162,7 +163,7 @@ def test_lr_tolerance_is_a_ratio_per_seed():
     plan, one = plan_of("desk"), claim("C-C1")
 
     def outcome(run, limits):
-        return 2.3 + 0.001 * run.seed if run.axes["lr"] <= limits.get(run.method, 1) else "diverged"
+        return 2.3 + 0.001 * run.seed if run.axes.get("lr", 0) <= limits.get(run.method, 1) else "diverged"
 
     ten = verdict(plan, lambda run: outcome(run, {"simplenorm": 0.03, "pre_qk": 0.003}), one)
     assert ten.verdict == "supported"
@@ -236,8 +237,8 @@ def test_a_metric_that_is_not_finite_counts_as_diverged_and_one_not_measured_as_
     record.raw["metrics"][0]["value"] = None
     del index.evals(pre.run_ids[1])["ppl_seq_mean"]
     (found,) = judge([claim("A-C4a")], plan, index, "desk")
-    assert (found.n_complete, found.n_diverged, found.n_missing, found.n_planned) == (22, 1, 1, 24)
-    assert "pre_ln: diverged 1 of 8, not measured 1 of 8" in found.ours
+    assert (found.n_complete, found.n_diverged, found.n_missing, found.n_planned) == (28, 1, 1, 30)
+    assert "pre_ln: diverged 1 of 10, not measured 1 of 10" in found.ours
 
 
 def test_a_family_shares_its_alpha():
@@ -252,7 +253,7 @@ def test_a_family_shares_its_alpha():
     together = judge([c for c in claims() if c.paper == "a"], plan, world(plan, outcome), "desk")
     (shared,) = [v for v in together if v.id == "A-C3a"]
     assert shared.verdict == "inconclusive"
-    assert "Holm over the 10 planned claims of paper_a_quality" in shared.reason
+    assert "Holm over the 5 planned claims of paper_a_quality_124m" in shared.reason
     assert "corrected" in shared.reason
 
 
@@ -260,24 +261,29 @@ def test_every_shipped_rule_can_be_met():
     """A claim that not even a perfect outcome could decide, after its family's correction, is a mistake."""
 
     def perfect(run):
-        if run.axes["weight_decay"] in (0.0, 0.1) and "a_stability" in run.experiments and run.method == "pre_ln":
+        if run.axes.get("weight_decay") in (0.0, 0.1) and "a_stability" in run.experiments and run.method == "pre_ln":
             return "diverged"
+        noise = 0.01 * run.seed + 0.0001 * (run.seed * len(run.method) % 5)
         if "c_lr_tolerance" in run.experiments:
-            return 2.3 if run.axes["lr"] <= {"simplenorm": 6e-3}.get(run.method, 6e-4) else "diverged"
+            order = {"simplenorm": 2.2, "pre_qk": 2.25}.get(run.method, 2.3)
+            return order + noise if run.axes.get("lr", 0) <= {"simplenorm": 6e-3}.get(run.method, 6e-4) else "diverged"
         best = run.method == "peri_ln" and run.params["dt"] == 0.1
-        return (2.0 if best else 2.3) + 0.01 * run.seed + 0.0001 * (run.seed * len(run.method) % 5)
+        return (2.0 if best else 2.3) + noise
 
     plan = plan_of("paper", 10)
+    about_runs = [one for one in claims() if one.setting is not None]  # theory is tried in test_claim_kinds.py
     shared = [
-        v for v in judge(claims(), plan, world(plan, perfect), "paper") if v.verdict not in ("not_run", "not_reported")
+        v
+        for v in judge(about_runs, plan, world(plan, perfect), "paper")
+        if v.verdict not in ("not_run", "not_reported")
     ]
-    assert shared
+    assert len(shared) >= 15
     for found in shared:
         if found.id not in ("A-C5a", "A-C5b"):  # pre_ln diverges in this world, so it has no mean
             assert found.verdict in ("reproduced", "supported"), (found.id, found.reason)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(["smoke", "desk"]))
 def test_counts_always_add_up_and_words_are_the_contracts(seed, tier):
     draw = random.Random(seed)
@@ -295,5 +301,5 @@ def test_counts_always_add_up_and_words_are_the_contracts(seed, tier):
         assert found.reason
         assert found.reported
         assert found.ours
-        assert not any(word in found.reason + found.ours for word in ("nan", "inf]", "None"))
+        assert not re.search(r"\b(nan|inf|None)\b", found.reason + found.ours)
         assert len(found.claim_sha256) == len(found.family_sha256) == 64
