@@ -1,12 +1,17 @@
 """The claims' schema, its messages, and the two shipped files."""
 
+import json
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from report_world import claims, configuration
 
-from repro.spec.claims import SCALES, Known, check_claims, family_sha256, load_claims
+from repro.spec.claims import SCALES, Claim, Decide, Known, check_claims, family_sha256, load_claims
 from repro.spec.errors import ConfigError
 from repro.spec.paths import Root
 
@@ -81,13 +86,107 @@ def test_a_fault_is_told_with_its_line(tmp_path, old, new, line, message):
     assert any(text.startswith(f"paper_a.yaml:{line}: ") and message in text for text in found), found
 
 
+RATIO = DIFFERENCE.replace("kind: difference", "kind: ratio").replace("{comparable: true}", "{low: 2}")
+RATIO = RATIO.replace("test: tost, alternative: two-sided", "test: sign, alternative: greater")
+ORDERING = RATIO.replace("kind: ratio", "kind: ordering").replace("{low: 2}", "{rank: 1}")
+ORDERING = ORDERING.replace("test: sign, alternative: greater", "test: signed_rank, alternative: less")
+BOUND = RATIO.replace("kind: ratio", "kind: bound").replace(
+    "test: sign, alternative: greater, alpha: .05, planned_n: 10, extension: 20", "test: every_run, planned_n: 10"
+)
+
+
+@pytest.mark.parametrize("text", [RATIO, ORDERING, BOUND, BOUND.replace("{low: 2}", "{low: 2, high: 3}")])
+def test_the_other_kinds_pass(tmp_path, text):
+    assert problems_of(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "message"),
+    [
+        (RATIO, "greater", "less", "is greater for what is reported"),
+        (RATIO, "{low: 2}", "{low: -2}", "a ratio is above 0"),
+        (RATIO, "{low: 2}", "{low: 3, high: 2}", "low lies below high"),
+        (ORDERING, "alternative: less", "alternative: greater", "rank 1 is the best, and lower is better"),
+        (ORDERING, "alternative: less", "alternative: two-sided", "says a direction"),
+        (BOUND, "{low: 2}", "{value: 2}", "kind bound reports"),
+        (BOUND, "kind: bound", "kind: value", "every_run does not decide kind value"),
+    ],
+)
+def test_the_other_kinds_say_what_does_not_fit(tmp_path, text, old, new, message):
+    assert message in "\n".join(problems_of(tmp_path, text.replace(old, new)))
+
+
+def test_what_is_not_planned_may_name_what_is_to_come(tmp_path):
+    later = DIFFERENCE.replace("a_stability", "to_come").replace("metric: val_loss", "metric: to_come")
+    assert len(problems_of(tmp_path, later)) == 2
+    assert problems_of(tmp_path, later.replace("metric:", "not_planned: later\n  metric:")) == []
+
+
+def test_theory_needs_no_setting(tmp_path):
+    theory = BOUND.replace("setting: {model: unknown, data: openwebtext}", "setting: theory")
+    assert problems_of(tmp_path, theory) == []
+    path = tmp_path / "paper_a.yaml"
+    assert check_claims(path, "x", KNOWN)[0].setting is None
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-5, 50) | st.floats(-2, 30) | st.sampled_from(["a", "less", "t", ""])
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "value", "low"]), inner),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from([RATE, DIFFERENCE, RATIO, ORDERING, BOUND]),
+    st.dictionaries(st.sampled_from([*Claim.model_fields, "other"]), VALUES, min_size=1, max_size=4),
+    st.sampled_from([None, *Decide.model_fields]),
+    VALUES,
+)
+def test_a_malformed_claim_is_told_and_never_breaks_the_reader(text, changes, key, value):
+    """All problems come as problems, with a place in the file, and a sound neighbour is still read."""
+    (entry,) = yaml.safe_load(text)
+    entry = {**entry, **changes}
+    if key is not None and isinstance(entry["decide"], dict):
+        entry["decide"] = {**entry["decide"], key: value}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "paper_a.yaml"
+        path.write_text(json.dumps([entry]), "utf-8")
+        alone = _found(path)
+        path.write_text(json.dumps([entry, yaml.safe_load(RATE)[0] | {"id": "A-C9", "metric": "divergd"}]), "utf-8")
+        both = _found(path)
+    assert all(problem.file == "paper_a.yaml" and problem.line == 1 and problem.message for problem in alone)
+    assert len(both) >= len(alone) + 1
+    assert any("divergd is not known" in problem.message for problem in both)
+
+
+def _found(path):
+    try:
+        check_claims(path, path.name, KNOWN)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("metric: val_loss", "metric: ppl_seq_mean", "not measured by a_stability"),
         ("margin: {value: 0.02, unit: nats}\n  margin_source: assumption", "margin: none", "needs a margin"),
-        ("kind: difference", "kind: bound", "none in this release"),
+        ("kind: difference", "kind: bound", "tost does not decide kind bound: every_run"),
         ("kind: difference", "kind: ordering", "kind ordering reports rank"),
+        ("test: tost", "test: t", "decides a low or a high end"),
+        ("{comparable: true}", "{low: 0.1}", "a low or high end takes t or sign"),
+        ("test: tost", "test: every_run", "so there is no alternative, no alpha, no extension"),
+        ("alternative: two-sided, ", "", "alternative and alpha are needed for tost"),
+        ("extension: 20", "extension: 20, selection: best", "selection"),
+        ("unit: nats", "unit: ulp", "for kind exact only"),
+        ("{comparable: true}", "{value: 1.0, sd: 0.1}", "a spread needs n"),
+        ("{comparable: true}", "{comparable: true, digits: 2}", "describe a value"),
+        ("{comparable: true}", "{value: -1.0, given_as: perplexity}", "a perplexity is above 0"),
+        ("metric: val_loss", "metric: lr_tolerance\n  tolerance: 1.1", "a ratio with a low end, decided by sign"),
+        ("setting: {model: unknown, data: openwebtext}", "setting: practice", "setting"),
         ("alternative: two-sided", "alternative: less", "is two-sided for"),
         ("cells: {experiment: a_stability, weight_decay: 0.0, a: pre_ln, b: peri_ln}", "cells: null", "not_planned"),
     ],
@@ -147,7 +246,8 @@ def test_the_shipped_claims_say_where_they_were_read():
     assert found["A-C2"].reported.counts == ([1, 5], [0, 5])
     assert {found[i].source.provenance for i in ("A-C1", "A-C2", "C-C2", "C-C4")} == {"seed"}
     assert {found[i].source.provenance for i in ("C-C1", "C-C3")} == {"paper"}
-    assert not found["C-C4"].reported.known
+    for identity in ("A-C9", "C-C4", "D-C5"):
+        assert not found[identity].reported.known
     assert all(claim.decide is None or claim.decide.decided_at in SCALES for claim in found.values())
     margins = [claim.margin_source for claim in found.values() if claim.margin.value is not None]
     assert set(margins) == {"assumption"}
