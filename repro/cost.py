@@ -77,3 +77,8 @@ def estimate(
     peak = planning.peak["bf16" if precision == "bf16" else "fp32"]
     hours = flops / (peak * PLANNED_MFU) / 3600
     return Cost(flops, memory, hours * 60 / task.devices, hours, "gpu", task.devices)
+
+
+def check_cost(seconds: float, memory: float) -> Cost:
+    """Cost of one record of a theory check, as its file states it for full size."""
+    return Cost(0.0, memory, seconds / 60, 0.0, "cpu", 1)

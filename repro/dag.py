@@ -20,6 +20,7 @@ from typing import Any
 from repro.plan import Plan, Run, build_plan
 from repro.records.index import Index, eval_id, load_index
 from repro.records.store import replace_text
+from repro.spec.data import DataSource
 from repro.spec.errors import BadDataError, MissingError, Problem
 from repro.spec.hashing import sha256_file, sha256_json, short
 from repro.spec.metrics import PROTOCOLS
@@ -30,9 +31,15 @@ RUNTIME_FACTOR, RUNTIME_FLOOR = 2.0, 15  # walltime asked for: twice the estimat
 MEMORY_HEADROOM_MB = 1500  # the supervising process and the page cache beside the planned memory
 
 
+def final_tokens(plan: Plan, run: Run) -> int:
+    """Validation tokens that a run's metrics are made of; 0 for what is not measured on running text."""
+    source = plan.configuration.sources[run.data] if run.data else None
+    return source.final_tokens if isinstance(source, DataSource) else 0
+
+
 def eval_ids(plan: Plan, run: Run, weights_sha256: str | None) -> dict[str, str]:
     """{metric: id of its eval record} of a run that ended with these weights; empty without weights."""
-    tokens = plan.configuration.sources[run.data].final_tokens
+    tokens = final_tokens(plan, run)
     names = run.metrics if weights_sha256 else ()
     return {name: eval_id(run.full_sha256, str(weights_sha256), name, tokens) for name in names}
 
@@ -49,7 +56,7 @@ def unmeasured(plan: Plan, run: Run, index: Index) -> list[str]:
 
 def bind(plan: Plan, index: Index) -> Index:
     """Tells `index` which validation tokens the plan measures on."""
-    index.final_tokens = {run.id: plan.configuration.sources[run.data].final_tokens for run in plan.runs.values()}
+    index.final_tokens = {run.id: final_tokens(plan, run) for run in plan.runs.values()}
     return index
 
 
@@ -68,7 +75,7 @@ def views(plan: Plan) -> dict[str, list[str]]:
     """Derived views, and the experiments that each is made of."""
     experiments = plan.configuration.experiments
     found = {f"paper_{p}": [name for name in plan.cells if experiments[name].paper == p] for p in PAPERS}
-    found["leaderboard"] = [name for name in plan.cells if experiments[name].methods is None]
+    found["leaderboard"] = [name for name in plan.cells if experiments[name].takes_all]
     found["site"] = list(plan.cells)
     return found
 
@@ -149,7 +156,7 @@ def _altered(plan: Plan, made: dict[str, Any]) -> dict[str, str | None]:
 def _view_code() -> str:
     """Hash of the code that makes tables and verdicts: a table made by older code is stale."""
     package = Path(__file__).parent
-    parts = ("stats", "report", "spec", "records", "evaluate/protocols", "plan.py")
+    parts = ("stats", "report", "spec", "records", "evaluate/protocols", "theory/checks", "plan.py", "cells.py")
     files = sorted(p for part in parts for p in _below(package / part) if p.is_file())
     return sha256_json([p.read_text("utf-8") for p in files if p.suffix in (".py", ".html")])
 
@@ -178,6 +185,10 @@ class Dag:
             if names is None or any(names & set(run.experiments) for run in self.chunks[chunk])
         ]
 
+    def checks(self) -> list[str]:
+        """Stamps of theory checks that are missing."""
+        return [f"scratch/done/{chunk}.json" for chunk in self.missing if self.chunks[chunk][0].kind == "check"]
+
     def pending(self) -> list[str]:
         """Views with missing runs: their keys are made by a job after these runs."""
         awaited = {name for chunk in self.missing for run in self.chunks[chunk] for name in run.experiments}
@@ -188,21 +199,23 @@ class Dag:
         wanted = self.pending()
         return [f"scratch/plan/{self.plan.tier}/{view}.key" for view in views or wanted if view in wanted]
 
-    def checked_data(self) -> str | Callable[[Any], str]:
-        """Input of a chunk's job: the passed leakage check of its data; a constant if all chunks share it.
+    def checked_data(self) -> str | list[str] | Callable[[Any], str | list[str]]:
+        """Input of a chunk's job: the passed leakage check of its data, if any; a constant if all chunks share it.
 
         Constants matter: each function of a rule costs Snakemake about 0.1 ms for each of its jobs.
         """
-        found: str | Callable[[Any], str] = _constant({chunk: self._leakage_of(chunk) for chunk in self.chunks})
-        return found
+        found = {chunk: self._leakage_of(chunk) for chunk in self.chunks}
+        wanted: str | list[str] | Callable[[Any], str | list[str]] = _constant(found)
+        return wanted
 
     def job_resources(self) -> dict[str, Any]:
         """What to ask a scheduler for, by key; a constant where all chunks ask for the same."""
         asked = {chunk: self.resources(chunk) for chunk in self.chunks}
         return {key: _constant({chunk: asked[chunk][key] for chunk in asked}) for key in _RESOURCES}
 
-    def _leakage_of(self, chunk: str) -> str:
-        return f"scratch/data/{short(self.chunks[chunk][0].config['data'])}/leakage.json"
+    def _leakage_of(self, chunk: str) -> str | list[str]:
+        first = self.chunks[chunk][0]
+        return f"scratch/data/{short(first.config['data'])}/leakage.json" if first.data else []
 
     def resources(self, chunk: str) -> dict[str, Any]:
         """What to ask a scheduler for: memory and time of the chunk's runs, devices of its largest."""
@@ -225,16 +238,15 @@ class Dag:
         return {key: word for key, word in words.items() if word is not None}
 
 
-def refuse_damaged_data(root: Root, digests: Iterable[str]) -> None:
-    """Raises BadDataError if token files that are there are not what their manifest says; missing ones are made."""
-    there = [
-        digest for digest in sorted(digests) if (root.scratch / "data" / short(digest) / "manifest.json").is_file()
-    ]
+def refuse_damaged_data(root: Root, runs: Iterable[Run]) -> None:
+    """Raises BadDataError if prepared data that are there are not what their manifest says; missing ones are made."""
+    digests = {run.config["data"]: run.config["task"] == "lm" for run in runs if run.data}
+    there = [d for d in sorted(digests) if (root.scratch / "data" / short(d) / "manifest.json").is_file()]
     if not there:
         return
-    from repro.data.manifest import verify
+    from repro.data.whole import prepared_problems
 
-    if problems := [problem for digest in there for problem in verify(root, digest, full=False)]:
+    if problems := [problem for digest in there for problem in prepared_problems(root, digest, digests[digest])]:
         raise BadDataError(problems)
 
 
@@ -256,9 +268,9 @@ _RESOURCES = ("mem_mb", "runtime", "gpu")
 
 def _constant(values: dict[str, Any]) -> Any:
     """The one value that all chunks share, or a function of Snakemake's wildcards."""
-    distinct = set(values.values())
-    if len(distinct) == 1:
-        return distinct.pop()
+    first = next(iter(values.values()))
+    if all(value == first for value in values.values()):
+        return first
     return lambda wildcards: values[wildcards.chunk]
 
 
@@ -286,10 +298,10 @@ def _read(tier: str | None, main: bool) -> Dag:
     index.refuse_problems()
     dag = Dag(root, plan, plan.chunks(), views=views(plan))
     dag.missing = [chunk for chunk, runs in dag.chunks.items() if any(is_missing(plan, run, index) for run in runs)]
-    dag.data = {short(run.config["data"]): run.data for run in plan.runs.values()}
+    dag.data = {short(run.config["data"]): run.data for run in plan.runs.values() if run.data}
     if main:
         refuse_unfetched(root, (run for chunk in dag.missing for run in dag.chunks[chunk]))
-        refuse_damaged_data(root, {dag.chunks[chunk][0].config["data"] for chunk in dag.missing})
+        refuse_damaged_data(root, [dag.chunks[chunk][0] for chunk in dag.missing])
         for chunk in dag.missing:
             stamp(root, chunk).unlink(missing_ok=True)
         pending = dag.pending()

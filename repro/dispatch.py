@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from repro.cost import FLOPS_FORMULA, flops_per_token
-from repro.dag import is_missing, refuse_damaged_data, refuse_unfetched, unmeasured
+from repro.dag import final_tokens, is_missing, refuse_damaged_data, refuse_unfetched, unmeasured
 from repro.plan import TIERS, Plan, Run, build_plan
 from repro.records.index import Index
-from repro.records.skeleton import train_skeleton
+from repro.records.skeleton import check_skeleton, train_skeleton
 from repro.records.store import replace_text
 from repro.spec.catalogue import ModelSpec
 from repro.spec.data import TOKENIZERS
@@ -70,7 +70,7 @@ def make_batch(root: Root, plan: Plan, runs: list[Run], index: Index, options: O
     """The job list of one child as plain JSON; raises MissingError where the data are not prepared."""
     suite = plan.configuration.suite
     refuse_unfetched(root, runs)
-    refuse_damaged_data(root, {run.config["data"] for run in runs})
+    refuse_damaged_data(root, runs)
     jobs = [_job(root, plan, run, index, options) for run in runs]
     return {
         "root": str(root.path),
@@ -85,35 +85,43 @@ def make_batch(root: Root, plan: Plan, runs: list[Run], index: Index, options: O
 
 
 def _job(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> dict[str, Any]:
+    """One job as plain JSON: what any kind of run needs, and what its own kind does."""
     record = None if options.no_record else index.latest(run.id)
+    folder = "trial" if options.no_record else "ckpt"
+    job = {
+        "id": run.id,
+        "kind": run.kind,
+        "alias": run.alias,
+        "full_sha256": run.full_sha256,
+        "record": record.raw if record else None,
+        "checkpoints": str(root.scratch / folder / run.id),
+        "log": str(root.scratch / "logs" / f"{run.chunk}.log"),
+        "device": run.cost.device,
+        "devices": run.cost.devices,
+        "memory_gb": run.cost.memory_gb,
+        "wall_limit": None if run.task.wall_minutes is None else run.task.wall_minutes * 60.0,
+    }
+    if run.kind == "check":
+        return job | {"base": check_skeleton(root, run), "evals": []}
+    return job | _training(root, plan, run, index, options)
+
+
+def _training(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> dict[str, Any]:
+    """What only a training needs: weights, data, metrics, and the figures behind its speed."""
     weights = root.scratch / ("trial" if options.no_record else "final") / f"{run.id}.safetensors"
-    if record is not None and not weights.is_file():
+    if not options.no_record and index.latest(run.id) and not weights.is_file():
         raise problem_error(MissingError, root.shown(weights), run.alias, NO_WEIGHTS)
     base = train_skeleton(root, run, data_used(root, run))
     if options.steps is not None:
         base = base | {"config": base["config"] | {"steps": min(options.steps, base["config"]["steps"])}}
-    tokens = plan.configuration.sources[run.data].final_tokens
-    names = list(run.metrics) if options.no_record else unmeasured(plan, run, index)
-    task = run.task
-    folder = "trial" if options.no_record else "ckpt"
     return {
-        "id": run.id,
-        "alias": run.alias,
-        "full_sha256": run.full_sha256,
         "base": base,
-        "record": record.raw if record else None,
-        "evals": names,
-        "eval_tokens": tokens,
+        "evals": list(run.metrics) if options.no_record else unmeasured(plan, run, index),
+        "eval_tokens": final_tokens(plan, run),
         "data": str(root.scratch / "data" / short(run.config["data"])),
-        "checkpoints": str(root.scratch / folder / run.id),
         "weights": str(weights),
-        "log": str(root.scratch / "logs" / f"{run.chunk}.log"),
-        "device": run.cost.device,
-        "devices": run.cost.devices,
         "micro_batch": run.config["micro_batch"],
-        "memory_gb": run.cost.memory_gb,
-        "wall_limit": None if task.wall_minutes is None else task.wall_minutes * 60.0,
-        "flops_per_token": flops_per_token(ModelSpec(**run.config["model"])),
+        "flops_per_token": flops_per_token(ModelSpec(**run.config["model"])) if run.config["task"] == "lm" else None,
         "flops_formula": FLOPS_FORMULA,
         "peaks": {name: device.peak for name, device in plan.configuration.hardware.items()},
     }
@@ -124,7 +132,7 @@ def data_used(root: Root, run: Run) -> list[dict[str, Any]]:
     path = root.scratch / "data" / short(run.config["data"]) / "manifest.json"
     if not path.is_file():
         message = f"the data are not prepared; run `repro data prepare {run.data}`"
-        raise MissingError([Problem(root.shown(path), None, run.data, message)])
+        raise problem_error(MissingError, root.shown(path), str(run.data), message)
     manifest = read_json(path, file=root.shown(path))
     tokenizer = TOKENIZERS[manifest["tokenizer"]]
     return [

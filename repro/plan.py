@@ -5,18 +5,16 @@ Torch-free and quick, since Snakemake reads it again in every job.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Any
 
-from repro.cost import Cost, estimate
-from repro.spec.catalogue import TierTask
-from repro.spec.data import VOCABULARY, digest
+from repro.cells import Draft, drafts
+from repro.cost import Cost
+from repro.spec.catalogue import TierWork
 from repro.spec.errors import ConfigError, Problem, problem_error, shown, suggest
-from repro.spec.experiment import Experiment
+from repro.spec.experiment import CheckExperiment, Experiment
 from repro.spec.hashing import around, canonical, sha256_text, short
-from repro.spec.identity import Choice, cell_config, chosen_methods, label_of, scaled
 from repro.spec.load import Configuration, load_configuration
 from repro.spec.paths import Root
 
@@ -25,7 +23,7 @@ TIERS = ("smoke", "desk", "proxy", "paper")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One planned training. `config` is all that its id covers; the rest is for people and schedulers."""
+    """One planned training or check. `config` is all that its id covers; the rest is for people and schedulers."""
 
     id: str
     full_sha256: str
@@ -40,17 +38,20 @@ class Run:
     seed: int
     config: dict[str, Any]
     axes: dict[str, Any]
-    data: str
+    data: str | None
     tokens: int
     metrics: tuple[str, ...]
     cost: Cost
-    task: TierTask
+    task: TierWork
     kind: str = "train"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One row of an experiment: a method at one point of the grid, with its planned runs by seed."""
+    """One row of an experiment: a method or check at one point of the grid, with its planned runs by seed.
+
+    `tuning_ids` are runs on which a rate is chosen; they enter no reported number.
+    """
 
     experiment: str
     label: str
@@ -59,6 +60,13 @@ class Cell:
     axes: dict[str, Any]
     run_ids: tuple[str, ...]
     seeds: tuple[int, ...]
+    tuning_ids: tuple[str, ...] = ()
+    tuning_seeds: tuple[int, ...] = ()
+
+    @property
+    def all_runs(self) -> list[tuple[str, int]]:
+        """(id, seed) of every planned run."""
+        return [*zip(self.run_ids, self.seeds, strict=True), *zip(self.tuning_ids, self.tuning_seeds, strict=True)]
 
 
 @dataclass
@@ -76,7 +84,7 @@ class Plan:
             f"{name}/{cell.label}/s{seed}@{self.tier}": self.runs[identity]
             for name, cells in self.cells.items()
             for cell in cells
-            for identity, seed in zip(cell.run_ids, cell.seeds, strict=True)
+            for identity, seed in cell.all_runs
         }
 
     def chunks(self) -> dict[str, list[Run]]:
@@ -126,88 +134,73 @@ def _whole(configuration: Configuration, tier: str) -> Plan:
 
 def _add_experiment(plan: Plan, experiment: Experiment, digests: dict[str, str]) -> list[Problem]:
     """Adds the cells of one experiment; returns what is wrong with them."""
-    configuration = plan.configuration
-    task = configuration.tiers[plan.tier].lm
-    source = task.stand_in(experiment.data)
-    if source not in digests:
-        digests[source] = digest(configuration.sources[source], configuration.root)
-    points = list(product(experiment.model, experiment.optimizer.lr, experiment.optimizer.weight_decay))
-    cells: dict[str, str] = {}
-    faults = [f"{name} has no stand-in in config/tiers.yaml" for name in experiment.model if not _has_size(task, name)]
-    for (model, lr, decay), (entry, params) in product(points, chosen_methods(configuration, experiment)):
-        axes = {"model": model, "lr": scaled(lr, task.lr_scale), "weight_decay": decay}
-        choice = Choice(entry, params, axes, source, digests[source])
-        config = cell_config(configuration, task, experiment, choice)
-        label = label_of(experiment, choice)
-        faults += _unfit(config, VOCABULARY[configuration.sources[source].tokenizer])
-        identity = canonical(config)
-        if identity in cells:  # one run would count as two
-            faults.append(f"the cells {cells[identity]} and {label} are one and the same")
-        cells[identity] = label
-        _add_cell(plan, experiment, choice, label, config)
-    place = configuration.documents[experiment.name].place(("model",)) if faults else ("", None)
-    return [Problem(*place, "model", f"at tier {plan.tier}: {fault}") for fault in faults]
+    made = drafts(plan.configuration, plan.tier, experiment, digests)
+    known: dict[str, str] = {}
+    faults = list(made.faults)
+    for draft in made.cells:
+        identity = canonical(draft.config)
+        if identity in known:  # one run would count as two
+            key = "grid" if isinstance(experiment, CheckExperiment) else "model"
+            faults.append((key, f"the cells {known[identity]} and {draft.label} are one and the same"))
+        known[identity] = draft.label
+        _add_cell(plan, experiment, draft)
+    where, documents = f"at tier {plan.tier}", plan.configuration.documents
+    return [Problem(*documents[experiment.name].place((key,)), key, f"{where}: {fault}") for key, fault in faults]
 
 
-def _has_size(task: TierTask, model: str) -> bool:
-    """A tier that makes models small makes all of them small: one that it does not know would run at full size."""
-    return not task.model or model in task.model or model in task.model.values()
+def _add_cell(plan: Plan, experiment: Experiment, draft: Draft) -> None:
+    ids = _add_runs(plan, experiment, draft, draft.reported)
+    tuning = _add_runs(plan, experiment, draft, draft.tuned_on)
+    cell = Cell(
+        experiment.name,
+        draft.label,
+        draft.method,
+        draft.params,
+        draft.axes,
+        ids,
+        draft.reported,
+        tuning,
+        draft.tuned_on,
+    )
+    plan.cells.setdefault(experiment.name, []).append(cell)
 
 
-def _unfit(config: dict[str, Any], vocab: int) -> Iterator[str]:
-    """A vocabulary too small for the tokens; steps that are no whole number of sequences or micro-batches."""
-    model, tokens = config["model"], config["tokens_per_step"]
-    if model["vocab"] < vocab:
-        yield f"the vocabulary of {model['vocab']} is smaller than the tokenizer's, {vocab}"
-    sequences, rest = divmod(tokens, model["context"])
-    if rest:
-        yield f"{tokens} tokens a step are no multiple of the context, {model['context']}"
-    elif sequences % config["micro_batch"]:
-        yield f"{sequences} sequences a step are no multiple of the micro-batch, {config['micro_batch']}"
-
-
-def _add_cell(plan: Plan, experiment: Experiment, choice: Choice, label: str, config: dict[str, Any]) -> None:
-    configuration = plan.configuration
-    task = configuration.tiers[plan.tier].lm
-    tokens = config["steps"] * config["tokens_per_step"]
-    model = configuration.models[task.model.get(choice.axes["model"], choice.axes["model"])]
-    planning = configuration.hardware[configuration.suite.planning_device]
-    cost = estimate(model, tokens, config["tokens_per_step"], task, config["precision"], planning)
-    seeds = tuple(range(1, (task.seeds or experiment.seeds) + 1))
+def _add_runs(plan: Plan, experiment: Experiment, draft: Draft, seeds: tuple[int, ...]) -> tuple[str, ...]:
+    """A run for each seed, or the one that another experiment has planned already; returns their ids."""
+    head, tail = around(draft.config, "seed")
     ids = []
-    head, tail = around(config, "seed")
     for seed in seeds:
         sha256 = sha256_text(f"{head}{seed}{tail}")
         ids.append(short(sha256))
         known = plan.runs.get(ids[-1])
         if known is not None:
-            _share(plan, known, experiment, sha256)
+            _share(plan, known, experiment, draft, sha256)
             continue
         plan.runs[ids[-1]] = Run(
             id=ids[-1],
             full_sha256=sha256,
-            alias=f"{experiment.name}/{label}/s{seed}@{plan.tier}",
+            alias=f"{experiment.name}/{draft.label}/s{seed}@{plan.tier}",
             experiments=(experiment.name,),
             paper=experiment.paper,
             chunk="",
-            tracks=tuple(choice.entry.info.tracks),
+            tracks=draft.tracks,
             tier=plan.tier,
-            method=choice.entry.name,
-            params=choice.params,
+            method=draft.method,
+            params=draft.params,
             seed=seed,
-            config=config | {"seed": seed},
-            axes=choice.axes,
-            data=choice.source,
-            tokens=tokens,
-            metrics=tuple(experiment.metrics),
-            cost=cost,
-            task=task,
+            config=draft.config | {"seed": seed},
+            axes=draft.axes,
+            data=draft.source,
+            tokens=draft.tokens,
+            metrics=draft.metrics,
+            cost=draft.cost,
+            task=draft.work,
+            kind=draft.config["kind"],
         )
-    cell = Cell(experiment.name, label, choice.entry.name, choice.params, choice.axes, tuple(ids), seeds)
-    plan.cells.setdefault(experiment.name, []).append(cell)
+    return tuple(ids)
 
 
-def _share(plan: Plan, known: Run, experiment: Experiment, sha256: str) -> None:
+def _share(plan: Plan, known: Run, experiment: Experiment, draft: Draft, sha256: str) -> None:
     """A cell that another experiment has already planned is trained once, and measured by all their metrics."""
     if known.full_sha256 != sha256:
         message = f"two configurations share the short id {known.id}"
@@ -215,18 +208,18 @@ def _share(plan: Plan, known: Run, experiment: Experiment, sha256: str) -> None:
     plan.runs[known.id] = replace(
         known,
         experiments=(*known.experiments, experiment.name),
-        metrics=tuple(dict.fromkeys((*known.metrics, *experiment.metrics))),
+        metrics=tuple(dict.fromkeys((*known.metrics, *draft.metrics))),
     )
 
 
 def _fix_chunks(plan: Plan) -> None:
-    """A fixed partition of all planned runs by (first experiment, method), recorded or not, in order of ids."""
+    """A fixed partition of all planned runs, recorded or not, in order of ids: see `_group`."""
     groups: dict[tuple[str, str], list[str]] = {}
     for run in plan.runs.values():
-        groups.setdefault((run.experiments[0], run.method), []).append(run.id)
-    size = plan.configuration.tiers[plan.tier].lm.chunk
+        groups.setdefault(_group(run), []).append(run.id)
     for ids in groups.values():
         ids.sort()
+        size = plan.runs[ids[0]].task.chunk
         for start in range(0, len(ids), size):
             part = ids[start : start + size]
             chunk = short(sha256_text("chunk " + " ".join(part)))
@@ -234,13 +227,20 @@ def _fix_chunks(plan: Plan) -> None:
                 plan.runs[identity] = replace(plan.runs[identity], chunk=chunk)
 
 
+def _group(run: Run) -> tuple[str, str]:
+    """Trainings of one (first experiment, method) share chunks; so do all checks of a paper, which take seconds each."""
+    return (f"checks of paper {run.paper}", "") if run.kind == "check" else (run.experiments[0], run.method)
+
+
 def _narrowed(plan: Plan, experiments: Iterable[str] | None, methods: Iterable[str] | None) -> Plan:
     """The part of `plan` that was asked for; chunks and ids stay those of the whole."""
-    names, kinds = set(experiments or plan.cells), set(methods or plan.configuration.methods)
+    checks = {run.method for run in plan.runs.values() if run.kind == "check"}
+    known = {*plan.configuration.methods, *checks}
+    names, kinds = set(experiments or plan.cells), set(methods or known)
     for name in names:
         _known("experiment", name, plan.cells)
     for kind in kinds:
-        _known("method", kind, plan.configuration.methods)
+        _known("method", kind, known)
     runs = {
         identity: run
         for identity, run in sorted(plan.runs.items(), key=lambda item: item[1].alias)

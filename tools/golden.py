@@ -16,7 +16,8 @@ import numpy as np
 
 from repro.data.packed import write_tokens
 from repro.spec.methods import registry, resolve
-from repro.train.launch import Limits, prepare_process, train
+from repro.train.launch import Limits, train
+from repro.train.process import prepare_process
 from repro.train.state import TrainState
 
 FILE = Path(__file__).resolve().parents[1] / "tests" / "golden" / "losses.json"

@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 
 from repro.records.schema import RecordModel
 from repro.spec.catalogue import Hardware, Models, Suite, Tiers
-from repro.spec.claims import Claim
+from repro.spec.claim_ledger import Ledger
+from repro.spec.claims import Claim, UnusedFile
 from repro.spec.data import Sources
 from repro.spec.experiment import Experiment
 
@@ -28,6 +29,8 @@ MODELS: dict[str, Any] = {
     "suite": Suite,
     "hardware": Hardware,
     "claims": list[Claim],
+    "claims_unused": UnusedFile,
+    "claims_registered": Ledger,
     "record": RecordModel,
 }
 # Short ways of writing that a model turns into its own form before it checks: schema, place in it, what else may stand.
@@ -39,6 +42,8 @@ ALSO: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
     ("claims", ("$defs", "Claim", "properties", "margin"), {"const": "none"}),
     ("claims", ("$defs", "Claim", "properties", "reported"), {"const": "not_reported"}),
     ("claims", ("$defs", "Setting", "properties", "tokens"), {"const": "unknown"}),
+    ("claims", ("$defs", "Setting", "properties", "eval_tokens"), {"const": "unknown"}),
+    ("claims", ("$defs", "Claim", "properties", "setting"), {"const": "theory"}),
 )
 # Pydantic leaves a bound under its own name where a validator of ours stands between it and the number.
 BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}

@@ -28,7 +28,7 @@ def chunked(session: Session) -> list[Row]:
     runs = list(plan_of(together).runs.values())
     for root in (together, alone):
         session.tell("preparing data")
-        run_timed((sys.executable, "-m", "repro", "data", "prepare", runs[0].data), root.path)
+        run_timed((sys.executable, "-m", "repro", "data", "prepare", str(runs[0].data)), root.path)
     picked = [runs[number * (RUNS - 1) // ROUNDS] for number in range(ROUNDS + 1)]
     session.tell(f"one chunk of {RUNS} runs, to compare its records with those of single runs")
     train(together, runs[0].chunk)

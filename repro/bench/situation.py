@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from repro.dag import final_tokens
 from repro.plan import Plan, Run, build_plan
 from repro.records.skeleton import eval_skeleton, train_skeleton
 from repro.records.store import write_record
@@ -84,7 +85,7 @@ def plan_of(root: Root) -> Plan:
 def record(root: Root, plan: Plan, runs: Iterable[Run]) -> None:
     """Writes the training's and the metric's record of each run, checked by the schema like any other."""
     for run in runs:
-        tokens = plan.configuration.sources[run.data].final_tokens
+        tokens = final_tokens(plan, run)
         base = train_skeleton(root, run, _data(run))
         write_record(root, base | _training(run))
         for name in run.metrics:

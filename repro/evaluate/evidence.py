@@ -99,8 +99,8 @@ class Evidence:
         return TextPairs([self.decode(row) for row in made], [self.decode(row) for row in true])
 
 
-def compute(protocol: str, evidence: Evidence) -> Measured:
-    """The numbers of one registered protocol; only its file is imported."""
+def compute(protocol: str, evidence: Any) -> Measured:
+    """The numbers of one registered protocol from the evidence of its task; only its file is imported."""
     module = importlib.import_module(f"repro.evaluate.protocols.{protocol}")
     measured: Measured = module.compute(evidence)
     return measured

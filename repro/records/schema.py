@@ -88,13 +88,13 @@ class Time(Strict):
 
 
 class DataUsed(Strict):
-    """Fingerprint of one split."""
+    """Fingerprint of one split: its tokens, or rows of what is no text, which has no tokenizer."""
 
     name: Name
-    split: Literal["train", "val"]
+    split: Literal["train", "val", "test"]
     sha256: Digest
     tokens: Count
-    tokenizer_sha256: Digest
+    tokenizer_sha256: Digest | None
 
 
 class Code(Strict):
@@ -170,6 +170,13 @@ class RecordModel(Strict):
             stated = {"name": self.method, "params": self.params, "sha256": self.method_sha256}
             if self.config.get("method") != stated or self.config.get("seed") != self.seed:
                 raise ValueError("method, params, method_sha256 or seed differ from config")
+        if self.kind == "check":
+            stated = {"name": self.method, "params": self.params}
+            protocol = f"{self.method}.v{self.rules_version.get(str(self.method))}"
+            if self.config.get("check") != stated or self.config.get("seed") != self.seed:
+                raise ValueError("method, params or seed differ from config")
+            if self.rules_version != self.config.get("rules") or any(m.protocol != protocol for m in self.metrics):
+                raise ValueError(f"rules_version differs from config, or metrics of another check than {protocol}")
         if self.kind == "eval":
             protocol = f"{self.config.get('protocol')}.v{self.config.get('rules')}"
             if short(str(self.config.get("of"))) != self.of or self.config.get("weights") != self.weights_sha256:
@@ -222,6 +229,8 @@ def _status_problems(record: RecordModel) -> list[str]:
             found.append("complete, but weights_sha256 is null")
     if record.kind == "eval" and (record.of is None or (record.status == "complete") != bool(record.metrics)):
         found.append("an eval record names its run in `of`, and has metrics exactly if it is complete")
+    if record.kind == "check" and (record.status == "complete") != bool(record.metrics):
+        found.append("a check has metrics exactly if it is complete")
     if record.kind != "eval" and record.of is not None:
         found.append("only an eval record has `of`")
     if record.status != "complete" and not record.status_detail.reason:

@@ -8,21 +8,21 @@ from repro.plan import Run
 from repro.records.index import eval_config
 from repro.records.provenance import code, cpu_name, environment
 from repro.records.schema import SCHEMA
+from repro.spec.checks import CHECKS
 from repro.spec.hashing import sha256_json, short
 from repro.spec.metrics import PROTOCOLS
 from repro.spec.paths import Root
 
 
-def train_skeleton(root: Root, run: Run, data: list[dict[str, Any]]) -> dict[str, Any]:
-    """Identity, provenance and data fingerprints of a training; the worker adds how it went."""
-    device = cpu_name() if run.cost.device == "cpu" else "gpu"
+def _skeleton(root: Root, run: Run, device: str, precision: str) -> dict[str, Any]:
+    """Identity and provenance of any planned run."""
     return {
         "schema": SCHEMA,
         "id": run.id,
         "full_sha256": run.full_sha256,
         "alias": run.alias,
         "origin": "self",
-        "kind": "train",
+        "kind": run.kind,
         "of": None,
         "supersedes": None,
         "paper": run.paper,
@@ -34,7 +34,7 @@ def train_skeleton(root: Root, run: Run, data: list[dict[str, Any]]) -> dict[str
         "seed": run.seed,
         "config": run.config,
         "config_sha256": run.full_sha256,
-        "method_sha256": run.config["method"]["sha256"],
+        "method_sha256": None,
         "rules_version": run.config["rules"],
         "metrics": [],
         "probes": {},
@@ -43,17 +43,35 @@ def train_skeleton(root: Root, run: Run, data: list[dict[str, Any]]) -> dict[str
         "speed": None,
         "structure": [],
         "learned": None,
-        "data": data,
+        "data": [],
         "weights_sha256": None,
         "code": code(root),
-        "environment": environment(root, device, run.cost.devices, run.config["precision"], run.config["threads"]),
+        "environment": environment(root, device, run.cost.devices, precision, run.config["threads"]),
     }
+
+
+def train_skeleton(root: Root, run: Run, data: list[dict[str, Any]]) -> dict[str, Any]:
+    """Identity, provenance and data fingerprints of a training; the worker adds how it went."""
+    device = cpu_name() if run.cost.device == "cpu" else "gpu"
+    whole = _skeleton(root, run, device, run.config["precision"])
+    return whole | {"method_sha256": run.config["method"]["sha256"], "data": data}
+
+
+def check_skeleton(root: Root, run: Run) -> dict[str, Any]:
+    """Identity and provenance of a theory check; the worker adds its numbers."""
+    return _skeleton(root, run, cpu_name(), "fp64")
+
+
+def declared(metric: str) -> dict[str, dict[str, Any]]:
+    """{value name: name, unit and protocol} of one protocol or check, as records say them."""
+    maker = PROTOCOLS.get(metric) or CHECKS[metric]
+    return {name: {"name": name, "unit": value.unit, "protocol": maker.id} for name, value in maker.info.values.items()}
 
 
 def eval_skeleton(train: dict[str, Any], weights_sha256: str, metric: str, tokens: int) -> dict[str, Any]:
     """`{protocol, values, base}` of one eval record of the run whose skeleton is `train`."""
     config = eval_config(train["full_sha256"], weights_sha256, metric, tokens)
-    sha256, protocol = sha256_json(config), PROTOCOLS[metric]
+    sha256 = sha256_json(config)
     base = train | {
         "id": short(sha256),
         "full_sha256": sha256,
@@ -63,10 +81,6 @@ def eval_skeleton(train: dict[str, Any], weights_sha256: str, metric: str, token
         "of": train["id"],
         "config": config,
         "config_sha256": sha256,
-        "rules_version": {metric: protocol.info.rules},
+        "rules_version": {metric: config["rules"]},
     }
-    values = {
-        name: {"name": name, "unit": value.unit, "protocol": protocol.id}
-        for name, value in protocol.info.values.items()
-    }
-    return {"protocol": metric, "values": values, "base": base}
+    return {"protocol": metric, "values": declared(metric), "base": base}

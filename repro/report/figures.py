@@ -254,12 +254,15 @@ def write_bytes(path: Path, content: bytes) -> Path:
     return path
 
 
+def with_curves(plan: Plan) -> list[str]:
+    """Experiments whose runs are trainings, in the plan's order."""
+    return [name for name, cells in plan.cells.items() if cells and plan.runs[cells[0].run_ids[0]].kind == "train"]
+
+
 def write_figures(root: Root, plan: Plan, index: Index) -> list[Path]:
     """`curves_<experiment>.svg` and `.png` of every planned experiment; raises CannotWriteError."""
     written = []
-    for experiment, cells in plan.cells.items():
-        if not cells:
-            continue
+    for experiment in with_curves(plan):
         images = render(draw(plan, index, experiment))
         base = root.figures(plan.tier) / f"curves_{experiment}"
         written.append(write_file(base.with_suffix(".svg"), images["svg"].decode("utf-8")))

@@ -53,9 +53,11 @@ def _speed(records: list[Record]) -> float | None:
 
 
 def model_words(run: Run) -> str:
-    """The model that runs, and the one it stands in for where they differ."""
+    """The model that runs, and the one it stands in for where they differ; for a check its name."""
+    if run.kind == "check":
+        return f"check {run.method}"
     base = str(run.axes["model"])
-    actual = run.task.model.get(base, base)
+    actual = run.task.sized(base)
     return actual if actual == base else f"{actual} for {base}"
 
 
@@ -73,7 +75,7 @@ def _runs_of(plan: Plan, experiments: list[str]) -> list[Run]:
 
 def data_words(plan: Plan, experiments: list[str]) -> str:
     """Sources and digests that the runs of `experiments` train on."""
-    runs = _runs_of(plan, experiments)
+    runs = [run for run in _runs_of(plan, experiments) if run.data]
     return ", ".join(sorted({f"{run.data} (digest {run.config['data'][:12]})" for run in runs})) or "none"
 
 
@@ -85,9 +87,10 @@ def seed_words(plan: Plan, experiments: list[str]) -> str:
 
 def heading_notes(plan: Plan, experiments: list[str], metrics: list[str]) -> tuple[str, ...]:
     """What every table says about its numbers: tier, models, data, protocols, rules, seeds."""
-    models = sorted({model_words(run) for run in _runs_of(plan, experiments)})
+    runs = _runs_of(plan, experiments)
+    models = sorted({f"{'' if run.kind == 'check' else 'model '}{model_words(run)}" for run in runs})
     return (
-        f"tier {plan.tier}, models {', '.join(models) or 'none'}",
+        f"tier {plan.tier}, {', '.join(models) or 'nothing planned'}",
         f"data {data_words(plan, experiments)}",
         f"protocols {', '.join(map(metric_words, metrics)) or 'none'}",
         "rules " + ", ".join(f"{part} {RULES[part]}" for part in ("train", "data")),
@@ -112,13 +115,13 @@ def incomplete(plan: Plan, index: Index) -> list[str]:
 
 
 def strangers(plan: Plan, index: Index) -> list[Record]:
-    """Trainings of this tier on record that the plan does not hold: other seeds, older code, other settings.
+    """Runs of this tier on record that the plan does not hold: other seeds, older code, other settings.
 
     They are shown apart and enter no number. Where the plan was narrowed, only the strangers of its experiments.
     """
     found = []
     for identity, attempts in index.records.items():
-        if identity in plan.runs or attempts[-1].entry.kind != "train":
+        if identity in plan.runs or attempts[-1].entry.kind == "eval":
             continue
         raw = attempts[-1].raw
         narrowed_away = set(raw["experiments"]) & set(plan.configuration.experiments) - set(plan.cells)

@@ -9,11 +9,14 @@ from typing import Any
 
 from repro.plan import Plan
 from repro.records.index import Index
+from repro.report.boards import boards, leaderboard_table
 from repro.report.escape import plain
-from repro.report.figures import alt_text, write_bytes, write_figures
+from repro.report.figures import alt_text, with_curves, write_bytes, write_figures
+from repro.report.joined import incomplete
 from repro.report.quality import quality_notes
 from repro.report.table import Table, write_file
-from repro.report.tables import boards, claims_table, experiment_table, incomplete, leaderboard_table
+from repro.report.tables import claims_table, experiment_table
+from repro.report.theory import drawings, figure_name, write_theory
 from repro.spec.claims import PAPERS, Claim
 from repro.spec.paths import Root
 from repro.stats.verdict import Verdict, judge
@@ -48,14 +51,28 @@ class PaperPart:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """One figure: where it lies beside the page, the same in words, and what to see in it."""
+
+    path: str
+    alt: str
+    caption: str
+
+
+CURVES = (
+    "Each thin line is one seed. A dashed line with a cross diverged; the cross is its last point on the scale, which"
+    " begins after the first fifth of the training."
+)
+
+
+@dataclass(frozen=True)
 class ExperimentPart:
-    """Table and curves of one experiment."""
+    """Table and figures of one experiment."""
 
     name: str
     title: str
     table: Table
-    figure: str
-    alt: str
+    figures: list[Picture]
     assumptions: Sequence[str]
 
 
@@ -84,18 +101,29 @@ def _papers(plan: Plan, verdicts: Sequence[Verdict]) -> list[PaperPart]:
 
 
 def _experiments(plan: Plan, index: Index) -> list[ExperimentPart]:
-    experiments = plan.configuration.experiments
+    experiments, curves = plan.configuration.experiments, set(with_curves(plan))
     return [
         ExperimentPart(
             name,
             experiments[name].title or name,
             experiment_table(plan, index, name),
-            f"figures/curves_{name}.svg",
-            alt_text(plan, index, name),
+            [*_curves(plan, index, name, name in curves), *_theory(plan, index, name)],
             experiments[name].assumptions,
         )
         for name, cells in plan.cells.items()
         if cells
+    ]
+
+
+def _curves(plan: Plan, index: Index, name: str, drawn: bool) -> list[Picture]:
+    return [Picture(f"figures/curves_{name}.svg", alt_text(plan, index, name), CURVES)] if drawn else []
+
+
+def _theory(plan: Plan, index: Index, name: str) -> list[Picture]:
+    """Pictures of a check; their numbers stand in the table below, which is their text too."""
+    return [
+        Picture(f"figures/{figure_name(name, drawing)}.svg", f"{drawing.caption} {len(rows)} points.", drawing.caption)
+        for drawing, rows in drawings(plan, index, name)
     ]
 
 
@@ -126,6 +154,6 @@ def render_page(plan: Plan, index: Index, claims: Sequence[Claim]) -> str:
 def write_site(root: Root, plan: Plan, index: Index, claims: Sequence[Claim]) -> Path:
     """`results/site/<tier>/index.html` with its figures beside it; raises CannotWriteError."""
     folder = root.site(plan.tier)
-    for figure in write_figures(root, plan, index):
+    for figure in [*write_figures(root, plan, index), *write_theory(root, plan, index)]:
         write_bytes(folder / "figures" / figure.name, figure.read_bytes())
     return write_file(folder / "index.html", render_page(plan, index, claims))

@@ -22,7 +22,8 @@ LATEX_WRAPPED = "p{3cm}"
 class Table:
     """`head` and `rows` are what people read; `data` holds one mapping a row, all with the same keys, for machines.
 
-    `notes` name tier, rules, protocols, data and numbers of seeds: no table goes without them.
+    `notes` name tier, rules, protocols, data and numbers of seeds: no table goes without them. `strong` are the
+    (row, column) places to set in bold: the first group of a ranking, never merely the lowest mean.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     data: tuple[dict[str, Value], ...]
+    strong: frozenset[tuple[int, int]] = frozenset()
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.head) for row in self.rows) or len(self.rows) != len(self.data):
@@ -53,12 +55,14 @@ def to_csv(table: Table) -> str:
 def to_markdown(table: Table) -> str:
     """Title, table, notes; one line a row, the same number of cells in each."""
     lines = [f"## {markdown(table.title)}", "", _bars(table.head), "|" + " --- |" * len(table.head)]
-    lines += [_bars(row) for row in table.rows]
+    lines += [_bars(row, table, place) for place, row in enumerate(table.rows)]
     return "\n".join([*lines, "", *(f"- {markdown(note)}" for note in table.notes), ""])
 
 
-def _bars(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(markdown(cell) for cell in cells) + " |"
+def _bars(cells: Sequence[str], table: Table | None = None, row: int = 0) -> str:
+    strong = table.strong if table else frozenset()
+    words = [f"**{markdown(cell)}**" if (row, place) in strong else markdown(cell) for place, cell in enumerate(cells)]
+    return "| " + " | ".join(words) + " |"
 
 
 def to_latex(table: Table) -> str:
@@ -73,7 +77,7 @@ def to_latex(table: Table) -> str:
         r"\hline",
         _ampersands(table.head),
         r"\hline",
-        *(_ampersands(row) for row in table.rows),
+        *(_ampersands(row, table, place) for place, row in enumerate(table.rows)),
         r"\hline",
         r"\end{tabular}",
         r"\end{table}",
@@ -81,8 +85,12 @@ def to_latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _ampersands(cells: Sequence[str]) -> str:
-    return " & ".join(latex(cell) for cell in cells) + r" \\"
+def _ampersands(cells: Sequence[str], table: Table | None = None, row: int = 0) -> str:
+    strong = table.strong if table else frozenset()
+    words = [
+        rf"\textbf{{{latex(cell)}}}" if (row, place) in strong else latex(cell) for place, cell in enumerate(cells)
+    ]
+    return " & ".join(words) + r" \\"
 
 
 WRITERS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, RootModel, StringConstraints, model_validator
 
+from repro.spec.experiment import Rates
 from repro.spec.model import Float, Int, Name, Strict, Text
 
 Small = Annotated[Int, Field(ge=1, le=10**6)]
@@ -50,23 +51,42 @@ class Hardware(RootModel[dict[Text, Device]]):
     """config/hardware.yaml; there is no default entry, an unknown device has no MFU."""
 
 
-class TierTask(Strict):
-    """What a tier may replace for one task. A key that is not here cannot be replaced."""
+class TierWork(Strict):
+    """What a tier fixes for any kind of work: seeds, and how the work is laid on machines."""
+
+    seeds: Small | None = None
+    threads: Annotated[Int, Field(ge=1, le=256)] = 1
+    device: Literal["cpu", "gpu"] = "gpu"
+    devices: Annotated[Int, Field(ge=1, le=1)] = 1  # several come with the cluster's own work
+    chunk: Annotated[Int, Field(ge=1, le=10_000)] = 1
+    wall_minutes: Annotated[Int, Field(ge=1, le=100_000)] | None = None
+
+    def sized(self, model: str) -> str:
+        """Name of the model that runs in place of `model`."""
+        return model
+
+
+class TierTask(TierWork):
+    """What a tier may replace for one task. A key that is not here cannot be replaced.
+
+    `lr_grid` stands in for the grid of an experiment that chooses its rate on tuning seeds; a grid of one rate
+    leaves nothing to choose, and plans no tuning run.
+    """
 
     model: dict[Name, Name] = {}
     data: dict[Name, Name] | Name = {}
     tokens: Annotated[Int, Field(gt=0)] | None = None
     batch_tokens: Small | None = None
     lr_scale: Annotated[Float, Field(gt=0)] = 1.0
+    lr_grid: Rates | None = None
+    tuning_seeds: Annotated[Int, Field(ge=0, le=100)] | None = None
     precision: Literal["fp32", "bf16"] | None = None
-    seeds: Small | None = None
     validations: Annotated[Int, Field(ge=4, le=100)] | None = None  # a record's curve has 200 points
-    threads: Annotated[Int, Field(ge=1, le=256)] = 1
-    device: Literal["cpu", "gpu"] = "gpu"
-    devices: Annotated[Int, Field(ge=1, le=1)] = 1  # several come with the cluster's own work
     micro_batch: Small | None = None
-    chunk: Annotated[Int, Field(ge=1, le=10_000)] = 1
-    wall_minutes: Annotated[Int, Field(ge=1, le=100_000)] | None = None
+
+    def sized(self, model: str) -> str:
+        """Name of the model that runs in place of `model`."""
+        return self.model.get(model, model)
 
     def sequences_at_once(self, sequences: int) -> int:
         """Micro-batch of a step of `sequences`: as set, else all of them on a CPU and GPU_MICRO_BATCH on a GPU."""
@@ -77,11 +97,20 @@ class TierTask(Strict):
         return self.data if isinstance(self.data, str) else self.data.get(data, data)
 
 
+class TierChecks(TierWork):
+    """What a tier replaces in theory checks: {check: {parameter: value}}; they always run on a CPU."""
+
+    device: Literal["cpu"] = "cpu"
+    chunk: Annotated[Int, Field(ge=1, le=10_000)] = 20
+    params: dict[Name, dict[Name, Any]] = {}
+
+
 class Tier(Strict):
     """One scale at which every experiment can run."""
 
     title: Text = ""
     lm: TierTask = TierTask()
+    check: TierChecks = TierChecks()
 
 
 class Tiers(RootModel[dict[Literal["smoke", "desk", "proxy", "paper"], Tier]]):

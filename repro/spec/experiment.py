@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -74,12 +74,27 @@ class MethodChoice(Strict):
         return value
 
 
-class Experiment(Strict):
-    """A sweep: (model x optimiser grid x methods) cells, each run once a seed."""
+class Sweep(Strict):
+    """What every experiment says, whatever it trains or checks."""
 
     name: Name
     title: Text = ""
     paper: Literal["a", "b", "c", "d"] | None = None
+    seeds: Annotated[Int, Field(ge=1, le=1000)]
+    assumptions: list[Text] = []
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every registered method of the track takes part: what a leaderboard is made of."""
+        return False
+
+
+class LmExperiment(Sweep):
+    """A sweep of language models: (model x optimiser grid x methods) cells, each run once a seed.
+
+    With `tuning_seeds` a rate of the grid is chosen for each method on runs of other seeds than those reported.
+    """
+
     task: Literal["lm"]
     model: Names
     data: Name
@@ -89,7 +104,35 @@ class Experiment(Strict):
     schedule: Schedule = Schedule()
     precision: Literal["fp32", "bf16"] = "fp32"
     methods: Annotated[list[MethodChoice], Field(min_length=1)] | None = None
-    seeds: Annotated[Int, Field(ge=1, le=1000)]
+    tuning_seeds: Annotated[Int, Field(ge=0, le=100)] = 0
     metrics: Annotated[list[Name], Field(min_length=1), Once]
     validations: Annotated[Int, Field(ge=4, le=100)] = 10
-    assumptions: list[Text] = []
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether the experiment leaves the choice of methods open."""
+        return self.methods is None
+
+    @model_validator(mode="after")
+    def _grid_to_choose_from(self) -> Self:
+        if self.tuning_seeds and len(self.optimizer.lr) < 2:
+            raise ValueError("tuning_seeds choose among the rates of optimizer.lr, which names one only")
+        return self
+
+
+class CheckExperiment(Sweep):
+    """A sweep of one theory check: a cell for each point of `grid`, drawn once a seed."""
+
+    task: Literal["check"]
+    check: Name
+    params: dict[Name, Any] = {}
+    grid: dict[Name, Annotated[list[Any], Field(min_length=1), Once]] = {}
+
+    @property
+    def metrics(self) -> list[str]:
+        """The check is its own protocol."""
+        return [self.check]
+
+
+Experiment = LmExperiment | CheckExperiment
+KINDS: dict[str, type[LmExperiment] | type[CheckExperiment]] = {"lm": LmExperiment, "check": CheckExperiment}

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from repro.spec.catalogue import TierTask
-from repro.spec.experiment import Experiment, MethodChoice
+from repro.spec.catalogue import TierTask, TierWork
+from repro.spec.checks import Check
+from repro.spec.experiment import LmExperiment, MethodChoice
 from repro.spec.hashing import sha256_text, short
 from repro.spec.load import Configuration
 from repro.spec.methods import MethodEntry, resolve
@@ -32,7 +33,7 @@ def scaled(lr: float, scale: float) -> float:
     return float(f"{lr * scale:.12g}")
 
 
-def chosen_methods(configuration: Configuration, experiment: Experiment) -> list[tuple[MethodEntry, dict[str, Any]]]:
+def chosen_methods(configuration: Configuration, experiment: LmExperiment) -> list[tuple[MethodEntry, dict[str, Any]]]:
     """The experiment's own list, or every method of its track."""
     if experiment.methods is None:
         entries = [entry for entry in configuration.methods.values() if experiment.task in entry.info.tracks]
@@ -42,12 +43,14 @@ def chosen_methods(configuration: Configuration, experiment: Experiment) -> list
     return [resolve(choice.name, choice.params, configuration.methods) for choice in choices]
 
 
-def cell_config(configuration: Configuration, task: TierTask, experiment: Experiment, choice: Choice) -> dict[str, Any]:
+def cell_config(
+    configuration: Configuration, task: TierTask, experiment: LmExperiment, choice: Choice
+) -> dict[str, Any]:
     """All that determines the numbers of one cell but the seed; with it, exactly what the id covers.
 
     Not in it, since they change no number: experiment, alias, tier, claims, metrics, number of seeds, devices.
     """
-    model = configuration.models[task.model.get(choice.axes["model"], choice.axes["model"])]
+    model = configuration.models[task.sized(choice.axes["model"])]
     per_step = task.batch_tokens or experiment.batch_tokens
     tokens = task.tokens or experiment.tokens
     optimizer = experiment.optimizer.model_dump()
@@ -59,7 +62,7 @@ def cell_config(configuration: Configuration, task: TierTask, experiment: Experi
         "data": choice.digest,
         "validation": {
             "times": task.validations or experiment.validations,
-            "tokens": configuration.sources[choice.source].curve_tokens,
+            "tokens": configuration.text(choice.source).curve_tokens,
         },
         "optimizer": optimizer | {"lr": choice.axes["lr"], "weight_decay": choice.axes["weight_decay"]},
         "schedule": experiment.schedule.model_dump(),
@@ -72,15 +75,34 @@ def cell_config(configuration: Configuration, task: TierTask, experiment: Experi
     }
 
 
-def label_of(experiment: Experiment, choice: Choice) -> str:
+def check_config(check: Check, params: dict[str, Any], work: TierWork) -> dict[str, Any]:
+    """All that determines the numbers of one cell of a check but the seed: what the id covers."""
+    return {
+        "kind": "check",
+        "check": {"name": check.name, "params": params},
+        "threads": work.threads,
+        "rules": {check.name: check.info.rules},
+    }
+
+
+def check_label(check: Check, params: dict[str, Any], point: dict[str, Any]) -> str:
+    """`a_growth-layers48`: the check and the point of its grid."""
+    return _bounded(check.name + "".join(f"-{key}{_text(params[key])}" for key in point))
+
+
+def label_of(experiment: LmExperiment, choice: Choice, rates: int) -> str:
     """`peri_ln-dt0.1/gpt2_124m/lr0.003/wd0`: method, changed parameters, and the axes that really vary."""
     entry, axes, usual = choice.entry, choice.axes, choice.entry.info.params
     changed = "".join(f"-{key}{_text(value)}" for key, value in choice.params.items() if value != usual[key])
     parts = [entry.name + changed]
     parts += [axes["model"]] if len(experiment.model) > 1 else []
-    parts += [f"lr{_text(axes['lr'])}"] if len(experiment.optimizer.lr) > 1 else []
+    parts += [f"lr{_text(axes['lr'])}"] if rates > 1 else []
     parts += [f"wd{_text(axes['weight_decay'])}"] if len(experiment.optimizer.weight_decay) > 1 else []
-    label = "/".join(parts)
+    return _bounded("/".join(parts))
+
+
+def _bounded(label: str) -> str:
+    """A label short enough for a record's alias, and still its own."""
     return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 13]}-{short(sha256_text(label))}"
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from repro.spec.catalogue import Device, Hardware, Models, ModelSpec, Suite, Tier, Tiers
+from repro.spec.checks import CHECKS, with_params
 from repro.spec.data import DataSource, Sources
 from repro.spec.errors import ConfigError, Problem, ReproError, shown, suggest
-from repro.spec.experiment import Experiment
+from repro.spec.experiment import KINDS, CheckExperiment, Experiment, LmExperiment
 from repro.spec.methods import MethodEntry, registry, resolve
 from repro.spec.metrics import PROTOCOLS
 from repro.spec.overrides import load_merged
 from repro.spec.paths import Root
 from repro.spec.reading import Document, read_yaml, validate
+from repro.spec.sets import LabelledSource, SeriesSource
 
 Value = TypeVar("Value")
 
@@ -33,12 +35,19 @@ class Configuration:
     suite: Suite
     tiers: dict[str, Tier]
     models: dict[str, ModelSpec]
-    sources: dict[str, DataSource]
+    sources: dict[str, DataSource | SeriesSource | LabelledSource]
     hardware: dict[str, Device]
     methods: dict[str, MethodEntry]
     experiments: dict[str, Experiment]
     documents: dict[str, Document]
     files: dict[str, Document]
+
+    def text(self, name: str) -> DataSource:
+        """The source of running text called `name`; raises TypeError for one of another form."""
+        source = self.sources[name]
+        if not isinstance(source, DataSource):
+            raise TypeError(f"{name} is no running text")
+        return source
 
 
 class _Collector:
@@ -79,7 +88,7 @@ def load_configuration(root: Root) -> Configuration:
         root, suite, tiers, models, sources, hardware, methods, experiments, documents, places
     )
     problems = [problem for name in experiments for problem in reference_problems(configuration, name)]
-    problems += _catalogue_problems(configuration)
+    problems += [*_catalogue_problems(configuration), *_tier_check_problems(configuration)]
     if problems:
         raise ConfigError(problems)
     return configuration
@@ -98,11 +107,28 @@ def experiment_files(root: Root) -> list[Path]:
 def read_experiment(root: Root, path: Path) -> tuple[Experiment, Document]:
     """One experiment file; its name must be the file's, or two files could claim one name."""
     document = read_yaml(path, root.shown(path))
-    experiment = validate(Experiment, document)
+    experiment: Experiment = validate(_kind_of(document), document)
     if path.parent == root.config / "experiments" and experiment.name != path.stem:
         message = f"{experiment.name} must equal the file's name, {shown(path.stem)}"
         raise ConfigError([Problem(*document.place(("name",)), "name", message)])
     return experiment, document
+
+
+def _kind_of(document: Document) -> Any:
+    """The model of one experiment file, told by its `task`; raises ConfigError for one that is not known."""
+    task = document.value.get("task") if isinstance(document.value, dict) else None
+    if not isinstance(task, str):  # the model's own message says what is missing
+        return LmExperiment
+    if task not in KINDS:
+        raise ConfigError(
+            [Problem(*document.place(("task",)), "task", f"{shown(task)} is not known{suggest(task, KINDS)}")]
+        )
+    return KINDS[task]
+
+
+def texts(configuration: Configuration) -> list[str]:
+    """Names of the sources that a language model can be trained on: running text, no series or labelled sentences."""
+    return [name for name, source in configuration.sources.items() if isinstance(source, DataSource)]
 
 
 def reference_problems(configuration: Configuration, name: str) -> list[Problem]:
@@ -115,9 +141,12 @@ def reference_problems(configuration: Configuration, name: str) -> list[Problem]
             key = ".".join(str(part) for part in path)
             problems.append(Problem(*document.place(path), key, f"{shown(value)} is not known{suggest(value, names)}"))
 
+    if isinstance(experiment, CheckExperiment):
+        known(("check",), experiment.check, CHECKS)
+        return problems or list(_check_problems(experiment, document))
     for index, model in enumerate(experiment.model):
         known(("model", index), model, configuration.models)
-    known(("data",), experiment.data, configuration.sources)
+    known(("data",), experiment.data, texts(configuration))
     for index, metric in enumerate(experiment.metrics):
         known(("metrics", index), metric, PROTOCOLS)
     for index, choice in enumerate(experiment.methods or []):
@@ -128,6 +157,31 @@ def reference_problems(configuration: Configuration, name: str) -> list[Problem]
     return problems
 
 
+def _check_problems(experiment: CheckExperiment, document: Document) -> Iterator[Problem]:
+    """Parameters that the check does not have, or of another type."""
+    check = CHECKS[experiment.check]
+    given = [(("params", key), {key: value}) for key, value in experiment.params.items()]
+    given += [(("grid", key), {key: value}) for key, values in experiment.grid.items() for value in values]
+    for path, change in given:
+        try:
+            with_params(check, change)
+        except ValueError as error:
+            yield Problem(*document.place(path), ".".join(path), str(error))
+
+
+def _tier_check_problems(configuration: Configuration) -> Iterator[Problem]:
+    """Checks and parameters in tiers.yaml that nothing is known by."""
+    for label, tier in configuration.tiers.items():
+        for name, change in tier.check.params.items():
+            place = (label, "check", "params", name)
+            try:
+                if name not in CHECKS:
+                    raise ValueError(f"{shown(name)} is not known{suggest(name, CHECKS)}")
+                with_params(CHECKS[name], change)
+            except ValueError as error:
+                yield Problem(*configuration.files["tiers"].place(place), ".".join(place), str(error))
+
+
 def _catalogue_problems(configuration: Configuration) -> list[Problem]:
     """Names in tiers.yaml and suite.yaml that nothing is known by."""
     wanted: list[tuple[str, tuple[str | int, ...], str, Any]] = []
@@ -136,11 +190,11 @@ def _catalogue_problems(configuration: Configuration) -> list[Problem]:
             place = (label, "lm", "model", base)
             wanted += [("tiers", place, name, configuration.models) for name in (base, size)]
         if isinstance(tier.lm.data, str):
-            wanted.append(("tiers", (label, "lm", "data"), tier.lm.data, configuration.sources))
+            wanted.append(("tiers", (label, "lm", "data"), tier.lm.data, texts(configuration)))
         else:
             for base, source in tier.lm.data.items():
                 place = (label, "lm", "data", base)
-                wanted += [("tiers", place, name, configuration.sources) for name in (base, source)]
+                wanted += [("tiers", place, name, texts(configuration)) for name in (base, source)]
     suite = configuration.suite
     wanted.append(("suite", ("tier",), suite.tier, configuration.tiers))
     wanted.append(("suite", ("planning_device",), suite.planning_device, configuration.hardware))
@@ -162,6 +216,8 @@ _STATED = re.compile(r"(?<![a-z])(lr|wd|dt)[ _=]*(\d+(?:\.\d+)?(?:e[-+]?\d+)?)",
 
 def title_warnings(experiment: Experiment, document: Document) -> list[Problem]:
     """A hand-written title that states a value which the experiment does not have."""
+    if isinstance(experiment, CheckExperiment):
+        return []
     have = {
         "lr": experiment.optimizer.lr,
         "wd": experiment.optimizer.weight_decay,

@@ -13,24 +13,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from repro.spec.checks import CHECKS, Check
 from repro.spec.literal import read_info
 from repro.spec.model import Int, Name, Strict, Text
+from repro.spec.values import ValueInfo
 
 Folder = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,80}$", strict=True)]
 FOLDER = Path(__file__).resolve().parents[1] / "evaluate" / "protocols"
 
 
-class ValueInfo(Strict):
-    """Unit of one value, and which way is better."""
-
-    unit: Text
-    better: Literal["lower", "higher"]
-
-
 class ProtocolInfo(Strict):
     """The literal INFO of a metric's file; `options` is what else fixes the numbers, `rules` their version.
 
-    `needs` names what has to be fetched before anything can be measured: folders of scratch/fetched.
+    `task` is the kind of run that it measures. `needs` names what has to be fetched before anything can be measured:
+    folders of scratch/fetched.
     """
 
     title: Text
@@ -39,6 +35,7 @@ class ProtocolInfo(Strict):
     values: Annotated[dict[Name, ValueInfo], Field(min_length=1)]
     options: dict[Name, Any] = {}
     needs: list[Folder] = []
+    task: Literal["lm", "forecast", "classify", "flow"] = "lm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +53,17 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One value of a protocol, by the name that records, tables and claims use."""
+    """One value of a protocol or of a check, by the name that records, tables and claims use.
+
+    `family` is the protocol's or the check's name; a check's values stand in the run's own record.
+    """
 
     name: str
     unit: str
-    better: Literal["lower", "higher"]
+    better: Literal["lower", "higher", "none"]
     family: str
     protocol: str
+    checked: bool
 
 
 def _protocols() -> dict[str, Protocol]:
@@ -76,11 +77,12 @@ def _protocols() -> dict[str, Protocol]:
 
 def _metrics() -> dict[str, Metric]:
     found: dict[str, Metric] = {}
-    for protocol in PROTOCOLS.values():
-        for name, value in protocol.info.values.items():
+    makers: list[Protocol | Check] = [*PROTOCOLS.values(), *CHECKS.values()]
+    for maker in makers:
+        for name, value in maker.info.values.items():
             if name in found:
                 raise ValueError(f"two metrics make a value called {name}")
-            found[name] = Metric(name, value.unit, value.better, protocol.name, protocol.id)
+            found[name] = Metric(name, value.unit, value.better, maker.name, maker.id, isinstance(maker, Check))
     return found
 
 
@@ -88,6 +90,7 @@ PROTOCOLS: dict[str, Protocol] = _protocols()
 METRICS: dict[str, Metric] = _metrics()
 
 
-def values_of(protocols: list[str] | tuple[str, ...]) -> list[str]:
-    """Names of the values that `protocols` make, each once, in the order in which they are asked for."""
-    return [name for protocol in dict.fromkeys(protocols) for name in PROTOCOLS[protocol].info.values]
+def values_of(makers: list[str] | tuple[str, ...]) -> list[str]:
+    """Names of the values that protocols and checks make, each once, in the order in which they are asked for."""
+    infos = [(PROTOCOLS.get(name) or CHECKS[name]).info for name in dict.fromkeys(makers)]
+    return [value for info in infos for value in info.values]

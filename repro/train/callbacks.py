@@ -37,7 +37,7 @@ class Curve(pl.Callback):
         """Keeps the step's loss; looks at it at once on a CPU, every few steps elsewhere."""
         assert module.last_loss is not None
         assert module.last_norm is not None
-        self.pending.append(torch.stack([module.last_loss.float(), module.last_norm.float()]))
+        self.pending.append(torch.stack([module.last_loss.double(), module.last_norm.double()]))
         step = self.state.step
         if self._due(module):
             self.read(trainer)

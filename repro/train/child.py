@@ -1,7 +1,8 @@
-"""The training child: imports torch once, then takes the jobs of a chunk one after the other.
+"""The worker's process: takes the jobs of a chunk one after the other, trainings or theory checks.
 
 It writes a record for every end that it lives to see. Its parent (repro.train.runner) hears of each step through
-a pipe, watches its memory, and writes the record of an end that the child could not.
+a pipe, watches its memory, and writes the record of an end that the child could not. What a kind of job needs is
+imported with its first job: a check never waits for Lightning.
 """
 
 from __future__ import annotations
@@ -19,19 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from repro.data.prepare import load_manifest
-from repro.data.tokenise import tokenizer
-from repro.evaluate.evidence import Evidence, compute
-from repro.records.measured import Measured
-from repro.records.schema import finite
-from repro.records.skeleton import eval_skeleton
 from repro.records.store import newest_record, write_record
 from repro.spec.errors import CannotWriteError, ReproError, problem_error
 from repro.spec.paths import Root
-from repro.train.launch import Limits, find_device, prepare_process, recall, seen_environment, train
-from repro.train.outcome import end_fields, failure, load_weights, log_traceback, progress_fields
-from repro.train.state import TrainState
-from repro.train.tasks import make_task
 
 EVENTS_FD = "REPRO_EVENTS_FD"
 
@@ -94,24 +85,21 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, lambda received, _frame: self.stop.append(received))
 
-    def limits(self, job: dict[str, Any]) -> Limits:
-        """Limits of one job."""
-        share, longest = self.batch["checkpoint_share"], self.batch["checkpoint_longest"]
-        return Limits(self.batch["deadline"], job["wall_limit"], self.stop, share, longest)
-
     def run(self, job: dict[str, Any]) -> bool:
-        """Trains what has no record, then measures what has no eval record; False if it was stopped before its end."""
+        """Makes what has no record, then measures what has no eval record; False if it was stopped before its end."""
         folder = Path(job["checkpoints"])
         with lease(folder) as free:
             if not free:
                 self.pipe.send({"event": "busy", "id": job["id"]})
                 return True
             self.pipe.send({"event": "job", "id": job["id"]})
-            record = job["record"] or self._made_meanwhile(job) or self._train(job, folder)
+            record = job["record"] or self._made_meanwhile(job) or self._make(job, folder)
             if record is None:
                 return False
-            if record["status"] == "complete" and not self.batch["no_record"]:
-                self._evaluate(job, record)
+            if job["evals"] and record["status"] == "complete" and not self.batch["no_record"]:
+                from repro.train.measuring import measure
+
+                measure(self, job, record)
             if record["status"] in ("complete", "diverged"):
                 shutil.rmtree(folder, ignore_errors=True)
         loss, speed = record["probes"].get("val_loss_last"), (record["speed"] or {}).get("tokens_per_second")
@@ -122,85 +110,30 @@ class Worker:
         """A record that another process wrote between the plan and our lease."""
         return None if self.batch["no_record"] else newest_record(self.root, job["base"])
 
-    def _train(self, job: dict[str, Any], folder: Path) -> dict[str, Any] | None:
-        config, starts, resumed, state = job["base"]["config"], 1, 0, TrainState()
-        try:
-            starts = count_start(folder)
-            state, found = recall(job, self.pipe.send)
-            resumed = starts - 1 if found else 0
-            find_device(job["device"])
-            job["unigram_entropy"] = load_manifest(self.root, config["data"])["unigram_entropy"]
-            done = train(config, job, state, found, self.limits(job), self.pipe.send)
-            if done.state.status == "stopped":
-                return None
-            fields = end_fields(done, config, job, starts, resumed)
-        except ReproError:
-            raise
-        except Exception as error:  # any fault of a method or of the disk is a result, not the end of the chunk
-            log_traceback(Path(job["log"]))
-            status, reason = failure(error, self.root.path)
-            fields = progress_fields(state, config, starts, resumed)
-            fields |= {"status": status, "status_detail": {"step": state.step, "reason": reason}}
-        fields |= {"environment": job["base"]["environment"] | seen_environment(job["device"])}
-        return self._write(job["base"] | fields)
+    def _make(self, job: dict[str, Any], folder: Path) -> dict[str, Any] | None:
+        if job["kind"] == "check":
+            from repro.train.checking import check
 
-    def _write(self, record: dict[str, Any]) -> dict[str, Any]:
+            return None if self.stop else self.write(job["base"] | check(job, self.root))
+        from repro.train.training import training
+
+        fields = training(self, job, folder, count_start(folder))
+        return None if fields is None else self.write(job["base"] | fields)
+
+    def write(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Seals and writes a record, unless this is a try-out; returns it."""
         record = record | {"created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         if not self.batch["no_record"]:
             write_record(self.root, record)
         return record
-
-    def _evaluate(self, job: dict[str, Any], record: dict[str, Any]) -> None:
-        """One record for each metric that has none; a fault is a failed record of that metric alone."""
-        made = [eval_skeleton(job["base"], record["weights_sha256"], name, job["eval_tokens"]) for name in job["evals"]]
-        todo = [item for item in made if newest_record(self.root, item["base"]) is None]
-        evidence: Evidence | None = None
-        for item in todo:
-            opened = time.monotonic()
-            self.pipe.send({"event": "measure", "protocol": item["protocol"]})
-            try:
-                evidence = evidence or self._evidence(job, record)
-                fields = metric_fields(item["values"], compute(item["protocol"], evidence))
-            except Exception as error:
-                log_traceback(Path(job["log"]))
-                fields = failed_fields(failure(error, self.root.path)[1])
-            wall = time.monotonic() - opened
-            spent = {"wall": wall, "train": 0.0, "eval": wall, "compile": 0.0, "wait": 0.0}
-            self._write(item["base"] | {"time": spent, "attempts": 1, "resumes": 0} | fields)
-
-    def _evidence(self, job: dict[str, Any], record: dict[str, Any]) -> Evidence:
-        """The recorded final weights, looked at through the run's own task; never the weights in memory."""
-        config = record["config"]
-        task = make_task(config, Path(job["data"]), job["micro_batch"])
-        net, device = task.build(), find_device(job["device"])
-        load_weights(net, Path(job["weights"]), record["weights_sha256"])
-        coder = tokenizer(load_manifest(self.root, config["data"])["tokenizer"])
-        fetched = self.root.scratch / "fetched"
-        return Evidence(task, net.to(device), job["eval_tokens"], device, coder.raw, fetched)
-
-
-def failed_fields(reason: str) -> dict[str, Any]:
-    """Status of a metric that could not be computed."""
-    return {"status": "failed", "status_detail": {"step": None, "reason": reason}}
-
-
-def metric_fields(values: dict[str, dict[str, Any]], measured: Measured) -> dict[str, Any]:
-    """Status, numbers and details of one eval record; a value that is no finite number is null, and said."""
-    kept = {name: finite(measured.values[name]) for name in values}
-    without = [name for name, value in kept.items() if value is None]
-    reason = f"{', '.join(without)}: no finite number" if without else None
-    return {
-        "status": "complete",
-        "status_detail": {"step": None, "reason": reason},
-        "metrics": [{**values[name], "value": kept[name], "n": measured.n} for name in values],
-        "probes": measured.details,
-    }
 
 
 def main() -> int:
     """Reads a batch of jobs from standard input; 0 when all have ended, 75 when it was stopped before."""
     die_with_parent()
     batch = json.loads(sys.stdin.read())
+    from repro.train.process import prepare_process
+
     prepare_process(batch["threads"])
     pipe = Pipe()
     worker = Worker(batch, pipe)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import time
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +12,14 @@ import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from torch import nn
 
-from repro.spec.errors import BadDataError, MissingError, problem_error
+from repro.spec.errors import BadDataError, problem_error
 from repro.train import checkpoint as ckpt
 from repro.train.callbacks import Checkpoint, Curve, Deadline, Report, Throughput
 from repro.train.module import StepStream, Training
 from repro.train.state import TrainState
-from repro.train.tasks import LanguageModel, make_task
+from repro.train.tasks import Task, make_task
 
-PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed"}
+PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp64": "64-true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +39,8 @@ class Finished:
 
     state: TrainState
     net: nn.Module
-    task: LanguageModel
+    task: Task
     device: torch.device
-
-
-def prepare_process(threads: int) -> None:
-    """Settings that decide bits: threads, deterministic kernels. Quiet libraries."""
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-
-
-def find_device(kind: str) -> torch.device:
-    """The device that was planned; MissingError (exit 69) where it is not there, never another one in its place."""
-    if kind == "gpu" and not torch.cuda.is_available():
-        raise problem_error(MissingError, "device", "gpu", "the plan says gpu and none is visible; nothing was run")
-    return torch.device("cuda" if kind == "gpu" else "cpu")
-
-
-def seen_environment(kind: str) -> dict[str, Any]:
-    """What only the worker can say of its machine; nothing to add on a CPU, whose kernels are deterministic here."""
-    if kind != "gpu" or not torch.cuda.is_available():
-        return {}
-    return {"device": torch.cuda.get_device_name(), "deterministic": False}
 
 
 def recall(job: dict[str, Any], report: Report) -> tuple[TrainState, dict[str, Any] | None]:

@@ -7,6 +7,7 @@ accumulation window is never cut by the end of an epoch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,7 +37,7 @@ class StepStream:
 
 
 class Training(pl.LightningModule):
-    """Trains `task` by AdamW under a run's configuration."""
+    """Trains `task` by AdamW, or by plain gradient descent, under a run's configuration."""
 
     def __init__(self, task: Task, config: dict[str, Any], state: TrainState) -> None:
         super().__init__()
@@ -47,16 +48,18 @@ class Training(pl.LightningModule):
         self.last_norm: Tensor | None = None
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW; matrices decay, vectors never do."""
+        """AdamW, in which matrices decay and vectors never do; or gradient descent without anything to it."""
         spec = self.config["optimizer"]
+        if spec["name"] == "gd":
+            return torch.optim.SGD(self.net.parameters(), lr=self.task.rate)
         groups = parameter_groups(self.net, spec["weight_decay"])
-        return torch.optim.AdamW(groups, lr=spec["lr"], betas=tuple(spec["betas"]), eps=spec["eps"])
+        return torch.optim.AdamW(groups, lr=self.task.rate, betas=tuple(spec["betas"]), eps=spec["eps"])
 
     def training_step(self, batches: list[Batch], _index: int) -> None:
         """Forward, backward over all micro-batches, clip, step; losses stay on the device."""
         optimizer: Any = self.optimizers()
         spec = self.config["optimizer"]
-        rate = learning_rate(self.state.step, self.config["steps"], spec["lr"], self.config["schedule"])
+        rate = learning_rate(self.state.step, self.config["steps"], self.task.rate, self.config["schedule"])
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.zero_grad()
@@ -67,7 +70,8 @@ class Training(pl.LightningModule):
             loss = loss / count
             self.manual_backward(loss)
             total = loss.detach() if total is None else total + loss.detach()
-        self.last_norm = nn.utils.clip_grad_norm_(self.net.parameters(), spec["clip"])
+        # Without a bound the norm is only looked at: min(1, inf / norm) scales nothing.
+        self.last_norm = nn.utils.clip_grad_norm_(self.net.parameters(), spec.get("clip") or math.inf)
         self.last_loss = total
         optimizer.step()
         self.task.after_step(self.net)

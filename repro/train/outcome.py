@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-import re
-import traceback
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -76,7 +73,8 @@ def speed_fields(state: TrainState, config: dict[str, Any], job: dict[str, Any])
     rate = config["tokens_per_step"] / median(state.step_seconds) if state.step_seconds else None
     name = torch.cuda.get_device_name() if job["device"] == "gpu" else None
     entry = job["peaks"].get(name) if name else None
-    share = rate * job["flops_per_token"] / (entry[config["precision"]] * job["devices"]) if rate and entry else None
+    flops = job["flops_per_token"]
+    share = rate * flops / (entry[config["precision"]] * job["devices"]) if rate and entry and flops else None
     return {
         "tokens_per_second": finite(rate),
         "mfu": finite(share) if share is not None and share <= 1 else None,  # above 1 the peak is another device's
@@ -101,40 +99,10 @@ def end_fields(
     }
     if fields["status"] == "complete":
         fields["weights_sha256"] = save_weights(done.net, Path(job["weights"]))
-        fields["learned"] = last is not None and last < job["unigram_entropy"]
+        floor = job["unigram_entropy"]
+        fields["learned"] = None if floor is None else last is not None and last < floor
     return fields
 
 
 def _counted(net: nn.Module) -> dict[str, Any]:
     return {f"parameters_{key}": number for key, number in count_parameters(net).items()}
-
-
-def failure(error: BaseException, root: Path) -> tuple[str, str]:
-    """(status, reason) of an exception: class and message in one line, paths cut to their last part."""
-    text = " ".join(str(error).split())
-    memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
-        words in text for words in ("can't allocate memory", "not enough memory", "out of memory")
-    )
-    said = without_paths(f"{type(error).__name__}: {text}", root)
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        said += f" (not installed: pip install {error.name.partition('.')[0].replace('_', '-')})"
-    full_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-    reason = ("save_failed: " if full_disk else "") + said[:500]
-    return "oom" if memory else "failed", reason
-
-
-_QUOTED = re.compile(r"""(['"])/[^'"]*/([^/'"]*)\1""")
-_PATH = re.compile(r"(?:\b[a-z]+:/)?(?<!\w)/(?:[^/\s'\"()\[\]{}<>,;=]+/)+")
-
-
-def without_paths(text: str, root: Path) -> str:
-    """`text` with paths outside the checkout cut to their last part: they can name people and machines."""
-    inside = text.replace(f"{root}/", "")
-    return _PATH.sub("", _QUOTED.sub(r"\1\2\1", inside))
-
-
-def log_traceback(log: Path) -> None:
-    """Tracebacks go to the log only: they hold paths and values that no record should."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "a", encoding="utf-8") as stream:
-        traceback.print_exc(file=stream)

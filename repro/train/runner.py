@@ -235,20 +235,22 @@ def _write_end(batch: dict[str, Any], job: dict[str, Any], child: Child, status:
         write_record(root, item["base"] | common | {"attempts": 1, "resumes": 0})
         return False
     if not batch["no_record"]:
-        write_record(root, job["base"] | common | _budget(job, child))
+        write_record(root, job["base"] | common | _progress(job, child))
     return True
 
 
-def _budget(job: dict[str, Any], child: Child) -> dict[str, Any]:
-    config, starts = job["base"]["config"], Path(job["checkpoints"]) / "starts"
-    per_step = config["tokens_per_step"]
-    return {
-        "budget": {
-            "tokens_planned": config["steps"] * per_step,
-            "tokens_seen": child.step * per_step,
-            "steps": child.step,
-            "tokens_per_step": per_step,
-        },
-        "attempts": max(1, len(starts.read_text().splitlines()) if starts.is_file() else 1),
-        "resumes": 0,
+def _progress(job: dict[str, Any], child: Child) -> dict[str, Any]:
+    """Starts of a run and, if it is a training, how far it came."""
+    starts = Path(job["checkpoints"]) / "starts"
+    attempts = max(1, len(starts.read_text().splitlines()) if starts.is_file() else 1)
+    counted = {"attempts": attempts, "resumes": 0}
+    if job["kind"] == "check":
+        return counted
+    config, per_step = job["base"]["config"], job["base"]["config"]["tokens_per_step"]
+    budget = {
+        "tokens_planned": config["steps"] * per_step,
+        "tokens_seen": child.step * per_step,
+        "steps": child.step,
+        "tokens_per_step": per_step,
     }
+    return counted | {"budget": budget}

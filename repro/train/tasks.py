@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +21,9 @@ Batch = tuple[Tensor, Tensor]
 
 class Task(Protocol):
     """What the module needs of a task."""
+
+    rate: float
+    """Learning rate at the schedule's top."""
 
     def build(self) -> nn.Module:
         """The model with its initial weights."""
@@ -51,6 +55,7 @@ class LanguageModel:
 
     def __init__(self, config: dict[str, Any], folder: Path, micro_batch: int | None = None) -> None:
         self.config = config
+        self.rate = float(config["optimizer"]["lr"])
         self.context = int(config["model"]["context"])
         self.per_step = int(config["tokens_per_step"]) // self.context
         self.micro_batch = min(micro_batch or self.per_step, self.per_step)
@@ -96,9 +101,11 @@ class LanguageModel:
         model.stack.method.after_step(model)  # type: ignore[union-attr, operator]
 
 
-TASKS = {"lm": LanguageModel}
+# Task by its name in a configuration: where its class is. Only the one that is asked for is imported.
+TASKS: dict[str, tuple[str, str]] = {"lm": ("repro.train.tasks", "LanguageModel")}
 
 
-def make_task(config: dict[str, Any], folder: Path, micro_batch: int | None = None) -> LanguageModel:
-    """The task object of a run's configuration."""
-    return TASKS[config["task"]](config, folder, micro_batch)
+def make_task(config: dict[str, Any], folder: Path, micro_batch: int | None = None) -> Any:
+    """The task object of a run's configuration; `folder` holds its prepared data."""
+    module, name = TASKS[config["task"]]
+    return getattr(importlib.import_module(module), name)(config, folder, micro_batch)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from repro.data.manifest import verify
 from repro.data.sources import fetched_path
+from repro.data.whole import prepared_problems
 from repro.plan import Plan, build_plan
 from repro.records.index import load_index
 from repro.records.provenance import code
@@ -28,6 +28,7 @@ from repro.spec.errors import ReproError
 from repro.spec.hashing import short
 from repro.spec.load import Configuration, load_configuration
 from repro.spec.paths import Root, find_root
+from repro.spec.sets import LabelledSource, SeriesSource
 from repro.verbs.checks import check_file
 from repro.verbs.output import columns
 
@@ -250,8 +251,8 @@ def _data_check(plan: Plan, name: str) -> Callable[[], list[Line]]:
     return lambda: [data(plan, name, plan.configuration.sources[name])]
 
 
-def data(plan: Plan, name: str, source: DataSource) -> Line:
-    """Whether the token files of one source are there and whole; what no planned run needs may be missing."""
+def data(plan: Plan, name: str, source: DataSource | SeriesSource | LabelledSource) -> Line:
+    """Whether the prepared files of one source are there and whole; what no planned run needs may be missing."""
     root, what = plan.configuration.root, f"data {name}"
     needed = any(run.data == name for run in plan.runs.values())
     try:
@@ -260,13 +261,14 @@ def data(plan: Plan, name: str, source: DataSource) -> Line:
         return Line("warn" if needed else "ok", what, one_line(error.problems[0].message), "see config/data.yaml")
     folder = root.scratch / "data" / short(sha256)
     if (folder / "manifest.json").is_file():
-        if problems := verify(root, sha256, full=False):
+        if problems := prepared_problems(root, sha256, isinstance(source, DataSource)):
             mend = f"rm -r {root.shown(folder)} && repro data prepare {name}"
             return Line("fail", what, one_line(str(problems[0])), mend)
         return Line("ok", what, "prepared")
     if not needed:
         return Line("ok", what, f"not prepared; no run at tier {plan.tier} needs it")
-    fetch = f"put its files under {fetched_path(name)}, then " if source.kind == "fetched" else ""
+    fetched = isinstance(source, DataSource) and source.kind == "fetched"
+    fetch = f"put its files under {fetched_path(name)}, then " if fetched else ""
     return Line("warn", what, "not prepared", f"{fetch}repro data prepare {name} (or let Snakemake do it)")
 
 

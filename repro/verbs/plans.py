@@ -8,6 +8,7 @@ from repro.dag import is_missing, views, write_key
 from repro.dispatch import find_runs
 from repro.plan import Plan, Run, build_plan
 from repro.records.index import load_index
+from repro.spec.catalogue import TierTask
 from repro.spec.errors import ConfigError, problem_error, suggest
 from repro.spec.paths import find_root
 from repro.spec.reading import Document
@@ -97,8 +98,9 @@ def origins(whole: Plan, run: Run) -> list[tuple[str, Any, str]]:
     documents = _documents(whole)
     experiment = documents["experiment", run.experiments[0]]
     tiers = documents["tiers", ""]
-    base = run.axes["model"]
-    size = whole.configuration.tiers[run.tier].lm.model.get(base, base)
+    if run.kind == "check":
+        return _check_origins(documents, run)
+    size = run.task.sized(run.axes["model"])
     found: list[tuple[str, Any, str]] = []
     for key, value in _flat(run.config, ()):
         head, rest = key[0], key[1:]
@@ -115,9 +117,35 @@ def origins(whole: Plan, run: Run) -> list[tuple[str, Any, str]]:
         elif head in ("rules", "kind"):
             place = "repro/spec/rules.py"
         elif head == "seed":
-            place = "the plan: seeds 1..n"
+            place = SEED_PLACE
         else:
             place = _experiment_or_tier(experiment, tiers, run, key)
+        found.append((".".join(map(str, key)), value, place))
+    return found
+
+
+SEED_PLACE = "the plan: seeds 1..n, tuning seeds from 1001"
+
+
+def _check_origins(documents: dict[tuple[str, str], Document], run: Run) -> list[tuple[str, Any, str]]:
+    """Parameters of a check: out of the tier, the grid, the experiment, or the check's own file."""
+    experiment, tiers, own = documents["experiment", run.experiments[0]], documents["tiers", ""], run.method
+    found: list[tuple[str, Any, str]] = []
+    for key, value in _flat(run.config, ()):
+        place = f"repro/theory/checks/{own}.py"
+        if key[:2] == ("check", "params"):
+            name = key[2]
+            asked = [
+                (experiment, ("params", name)),
+                (experiment, ("grid", name)),
+                (tiers, (run.tier, "check", "params", own, name)),
+            ]
+            given = [_at(document, path) for document, path in asked if path in document.places]
+            place = given[-1] if given else place
+        elif key == ("threads",):
+            place = _at(tiers, (run.tier, "check", "threads"))
+        elif key == ("seed",):
+            place = SEED_PLACE
         found.append((".".join(map(str, key)), value, place))
     return found
 
@@ -151,7 +179,7 @@ def _grid_key(experiment: Document, run: Run, key: tuple[Any, ...]) -> tuple[Any
     grid = experiment.value["optimizer"].get(key[-1]) if key[0] == "optimizer" else None
     if not isinstance(grid, list) or key[-1] not in run.axes:
         return key
-    scale = run.task.lr_scale if key[-1] == "lr" else 1.0
+    scale = run.task.lr_scale if key[-1] == "lr" and isinstance(run.task, TierTask) else 1.0
     return (*key, min(range(len(grid)), key=lambda place: abs(grid[place] * scale - run.axes[key[-1]])))
 
 

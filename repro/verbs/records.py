@@ -14,6 +14,8 @@ from repro.spec.paths import Root, find_root
 from repro.spec.reading import read_json
 from repro.verbs.output import columns, emit, say
 
+SUBMISSION = "submission.json"  # a folder that holds one is a submission, not a folder of records
+
 
 def _files(paths: list[Path], root: Root) -> Iterator[Path]:
     """Record files named by `paths`, or all of this checkout."""
@@ -43,7 +45,11 @@ def validate(paths: list[Path], as_json: bool) -> None:
     """Checks every file; raises BadDataError with all problems of all files."""
     root, problems = find_root(), list[Problem]()
     count = 0
-    for path in _files(paths, root):
+    for folder in _submissions(paths):
+        count += 1
+        problems += _submission_problems(folder)
+    rest = [path for path in paths if path not in _submissions(paths)]
+    for path in _files(rest, root) if rest or not paths else []:
         count += 1
         _read(path, root, problems)
     if not paths:  # all of this checkout: names, places and attempts count too
@@ -53,7 +59,22 @@ def validate(paths: list[Path], as_json: bool) -> None:
         emit({"records": count, "problems": [str(problem) for problem in found.problems]})
     if problems:
         raise found
-    say(f"{count} records are what they say")
+    say(f"{count} records or submissions are what they say")
+
+
+def _submissions(paths: list[Path]) -> list[Path]:
+    """Folders that claim numbers of others, with the logs that these must follow from."""
+    return [path for path in paths if (path / SUBMISSION).is_file()]
+
+
+def _submission_problems(folder: Path) -> list[Problem]:
+    from repro.stats.submission import check_submission
+
+    try:
+        check_submission(folder)
+    except ReproError as error:
+        return error.problems
+    return []
 
 
 def list_records(paths: list[Path], as_json: bool) -> None:
@@ -118,6 +139,8 @@ def diff(first: str, second: str) -> None:
 def import_records(folder: Path) -> None:
     """Copies the records of `folder`; nothing is copied if one of them is not what it says, or rewrites one here."""
     root, problems = find_root(), list[Problem]()
+    if _submissions([folder]) and (found := _submission_problems(folder)):
+        raise BadDataError(found)
     if not folder.is_dir():
         raise problem_error(ConfigError, "command line", "folder", f"{shown(str(folder))} is no folder")
     index, new = load_index(root), dict[Path, Path]()

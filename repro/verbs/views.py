@@ -123,7 +123,7 @@ def _told(world: World, view: str, paths: list[Path]) -> None:
 
 def leaderboard(track: str, tier: str | None, as_json: bool) -> None:
     """Writes the leaderboard, and prints it."""
-    from repro.report.tables import boards, leaderboard_rows, leaderboard_table, write_leaderboard
+    from repro.report.boards import boards, leaderboard_rows, leaderboard_table, write_leaderboard
 
     world = _world(tier)
     tracks = sorted({name for entry in world.plan.configuration.methods.values() for name in entry.info.tracks})
@@ -153,7 +153,8 @@ def _write_site(world: World) -> None:
 
 def report(tier: str | None, verdicts: bool) -> None:
     """All views of whatever is recorded that are not up to date; with `verdicts` also what they say and where."""
-    from repro.report.tables import boards, write_leaderboard, write_tables
+    from repro.report.boards import boards, write_leaderboard
+    from repro.report.tables import write_tables
 
     world = _world(tier)
     stale = {view for view in views(world.plan) if not is_fresh(world.plan, world.index, view)}

@@ -15,7 +15,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
 FILES = [(path, "experiment") for path in sorted((CONFIG / "experiments").glob("*.yaml"))]
-FILES += [(path, "claims") for path in sorted((CONFIG / "claims").glob("*.yaml"))]
+OTHER_CLAIM_FILES = {"unused": "claims_unused", "registered": "claims_registered"}
+FILES += [(path, OTHER_CLAIM_FILES.get(path.stem, "claims")) for path in sorted((CONFIG / "claims").glob("*.yaml"))]
 FILES += [(CONFIG / f"{name}.yaml", name) for name in ("tiers", "models", "data", "suite", "hardware")]
 
 
@@ -75,13 +76,13 @@ def _plain(path: Path) -> Any:
 def test_the_schema_refuses_what_the_reader_refuses(key: str, value: object) -> None:
     from pydantic import ValidationError
 
-    from repro.spec.experiment import Experiment
+    from repro.spec.experiment import LmExperiment
 
     good = yaml.safe_load((CONFIG / "experiments" / "a_quality.yaml").read_text("utf-8"))
     good["tokens"], good["optimizer"] = 1e9, {"name": "adamw", "lr": 6e-4, "weight_decay": 0.1}
     assert validator("experiment").is_valid(good)
-    Experiment.model_validate(good)
+    LmExperiment.model_validate(good)
     bad = good | {key: value}
     assert not validator("experiment").is_valid(bad)
     with pytest.raises(ValidationError):
-        Experiment.model_validate(bad)
+        LmExperiment.model_validate(bad)

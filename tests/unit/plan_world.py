@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from repro.plan import Plan, Run, build_plan
-from repro.spec.experiment import Experiment
+from repro.spec.experiment import LmExperiment
 from repro.spec.load import Configuration, load_configuration
 from repro.spec.paths import find_root
 from repro.spec.reading import Document
@@ -24,14 +24,14 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def experiment(name: str, **changes: Any) -> Experiment:
+def experiment(name: str, **changes: Any) -> LmExperiment:
     """An experiment that is like FIELDS but for `changes`; an optimizer's changes are merged."""
     fields = FIELDS | changes
     fields["optimizer"] = FIELDS["optimizer"] | changes.get("optimizer", {})
-    return Experiment.model_validate({"name": name, **fields})
+    return LmExperiment.model_validate({"name": name, **fields})
 
 
-def configuration(*experiments: Experiment, **task: Any) -> Configuration:
+def configuration(*experiments: LmExperiment, **task: Any) -> Configuration:
     """The real configuration with these experiments; the paper's own scale changed by `task`."""
     real = load_configuration(find_root())
     tier = real.tiers["paper"].model_copy(update={"lm": real.tiers["paper"].lm.model_copy(update=task)})
@@ -43,7 +43,7 @@ def configuration(*experiments: Experiment, **task: Any) -> Configuration:
     )
 
 
-def plan_of(*experiments: Experiment, task: dict[str, Any] | None = None, **narrowed: Any) -> Plan:
+def plan_of(*experiments: LmExperiment, task: dict[str, Any] | None = None, **narrowed: Any) -> Plan:
     """The plan of these experiments as they are written, without a tier's replacements."""
     known = configuration(*experiments, **(task or {}))
     return build_plan(known.root, "paper", configuration=known, **narrowed)

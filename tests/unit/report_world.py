@@ -21,7 +21,8 @@ from repro.spec.metrics import METRICS, PROTOCOLS
 from repro.spec.paths import Root, find_root
 from repro.spec.rules import RULES
 
-CREATED = "2025-11-29T12:00:00Z"
+CREATED = "2026-12-31T12:00:00Z"  # after the claims were registered
+TRAINING = {"steps": 1, "tokens_per_step": 1, "method": {"sha256": "0" * 64}}  # what a check's config lacks
 HASH = hashlib.sha256(b"made up").hexdigest()
 
 
@@ -132,6 +133,30 @@ def eval_record(run: Run, metric: str, value: float | None) -> dict[str, Any]:
     return sealed(base | changes)
 
 
+def check_record(run: Run, value: float | None, status: str = "complete") -> dict[str, Any]:
+    """A recorded theory check all of whose values are `value`."""
+    base = train_record(replace(run, config=TRAINING | run.config), status)
+    numbers = [
+        {"name": name, "value": value, "unit": found.unit, "n": 1, "protocol": found.protocol}
+        for name, found in METRICS.items()
+        if found.family == run.method and found.checked
+    ]
+    changes = {
+        "kind": "check",
+        "config": run.config,
+        "method_sha256": None,
+        "rules_version": run.config["rules"],
+        "metrics": numbers if status == "complete" else [],
+        "curve": None,
+        "budget": None,
+        "speed": None,
+        "time": {"wall": 1.0},
+        "weights_sha256": None,
+        "learned": None,
+    }
+    return sealed(base | changes)
+
+
 def index_of(root: Root, raws: Iterable[dict[str, Any]]) -> Index:
     """An index in memory over records as given."""
     index = Index(root)
@@ -154,6 +179,9 @@ def recorded(run: Run, outcome: Outcome) -> list[dict[str, Any]]:
     """Records of one run: a number is a complete training with all its metrics."""
     if outcome is None:
         return []
+    if run.kind == "check":
+        bad = isinstance(outcome, str)
+        return [check_record(run, None if bad else outcome, str(outcome) if bad else "complete")]
     if isinstance(outcome, str):
         return [train_record(run, outcome)]
     values = dict.fromkeys(PROTOCOLS, outcome)
@@ -172,6 +200,8 @@ def world(plan: Plan, outcome: Callable[[Run], Outcome]) -> Index:
 
 def plausible(run: Run) -> Outcome:
     """Losses with a method effect, a learning-rate effect and seed noise; large rates diverge for some."""
+    if run.kind == "check":
+        return 0.5
     draw = random.Random(f"{run.method} {sorted(run.params.items())} {run.axes} {run.seed}")
     stands = {"simplenorm": 0.2, "peri_ln": 0.1}.get(run.method, 0.02)
     rate = float(run.axes["lr"])
@@ -196,7 +226,9 @@ def plan_of(tier: str, seeds: int | None = None) -> Plan:
     known = configuration()
     if seeds is not None:
         task = known.tiers[tier].lm.model_copy(update={"seeds": seeds})
-        known = replace(known, tiers={**known.tiers, tier: known.tiers[tier].model_copy(update={"lm": task})})
+        asked = {n: e.model_copy(update={"seeds": seeds}) for n, e in known.experiments.items()}
+        tiers = {**known.tiers, tier: known.tiers[tier].model_copy(update={"lm": task})}
+        known = replace(known, tiers=tiers, experiments=asked)
     return build_plan(known.root, tier, configuration=known)
 
 
@@ -207,6 +239,7 @@ def plan_only(experiment: str, methods: list[str], seeds: int, leaderboard: bool
     changes: dict[str, Any] = {"name": experiment, "model": ["gpt2_124m"]}
     changes["methods"] = None if leaderboard else [MethodChoice(name=name) for name in methods]
     task = known.tiers["smoke"].lm.model_copy(update={"seeds": seeds})
+    changes["seeds"] = seeds
     only = replace(
         known,
         tiers={**known.tiers, "smoke": known.tiers["smoke"].model_copy(update={"lm": task})},

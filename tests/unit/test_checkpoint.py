@@ -222,7 +222,7 @@ def test_a_save_that_fails_leaves_the_old_one_whole(tmp_path: Path, monkeypatch:
 
 
 def test_a_full_disk_is_told_as_a_failed_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from repro.train.outcome import failure
+    from repro.train.faults import failure
 
     folder = write_data(tmp_path / "data")
 

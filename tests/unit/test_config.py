@@ -77,7 +77,7 @@ SLIPS = {
     "name_long": (EXPERIMENT, r"^name: a_quality", f"name: {'a' * 50}", "name", "should match pattern"),
     "title_long": (EXPERIMENT, r"^title: .*", f"title: {'a' * 2001}", "title", "at most 2000"),
     "tier": (TIERS, r"^smoke", "smok", "smok", 'did you mean "smoke"?'),
-    "tier_task": (TIERS, r"^  lm", "  ln", "smoke.ln", "unknown key; known: lm, title"),
+    "tier_task": (TIERS, r"^  lm", "  ln", "smoke.ln", "unknown key; known: check, lm, title"),
     "tier_key": (TIERS, r"^    precision", "    precison", "smoke.lm.precison", 'did you mean "precision"?'),
     "tier_method": (TIERS, r"^    seeds", "    methods: [pre_ln]\n    seeds", "smoke.lm.methods", "unknown key"),
     "tier_metrics": (TIERS, r"^    seeds", "    metrics: [val_loss]\n    seeds", "smoke.lm.metrics", "unknown key"),

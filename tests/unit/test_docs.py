@@ -174,7 +174,7 @@ def test_yaml_blocks_read_as_the_suite_reads_them(tmp_path: Path) -> None:
     from repro.spec.catalogue import Models, SlurmSite
     from repro.spec.claims import Claim
     from repro.spec.data import Sources
-    from repro.spec.experiment import Experiment
+    from repro.spec.experiment import LmExperiment
     from repro.spec.reading import read_yaml
 
     made: list[str] = []
@@ -188,11 +188,11 @@ def test_yaml_blocks_read_as_the_suite_reads_them(tmp_path: Path) -> None:
             elif "slurm" in value:
                 made.append(type(SlurmSite.model_validate(value["slurm"])).__name__)
             elif "name" in value:
-                made.append(type(Experiment.model_validate(value)).__name__)
+                made.append(type(LmExperiment.model_validate(value)).__name__)
             else:
                 kind = Sources if "kind" in next(iter(value.values())) else Models
                 made.append(type(kind.model_validate(value)).__name__)
-    assert sorted(made) == ["Claim", "Experiment", "Models", "SlurmSite", "Sources"]
+    assert sorted(made) == ["Claim", "LmExperiment", "Models", "SlurmSite", "Sources"]
 
 
 def _anchors(path: Path) -> set[str]:
@@ -263,7 +263,7 @@ def test_the_readme_explains_every_word_of_a_verdict() -> None:
 def test_the_claims_that_pages_speak_of_are_there_and_counted_right() -> None:
     from repro.spec.reading import read_yaml
 
-    files = sorted((ROOT / "config" / "claims").glob("*.yaml"))
+    files = sorted((ROOT / "config" / "claims").glob("paper_*.yaml"))
     known = {claim["id"] for file in files for claim in read_yaml(file).value}
     readme = (ROOT / "README.md").read_text("utf-8")
     shown = set(re.findall(r"\b[A-D]-C\d\w*", readme))

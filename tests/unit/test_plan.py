@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import time
@@ -18,9 +19,10 @@ from repro.dag import is_missing
 from repro.dispatch import find_runs
 from repro.plan import Plan, build_plan
 from repro.spec.errors import ConfigError
+from repro.spec.experiment import Experiment, LmExperiment
 from repro.spec.hashing import sha256_text, short
 from repro.spec.paths import Root, find_root
-from repro.verbs.plans import origins
+from repro.verbs.plans import SEED_PLACE, origins
 from tests.conftest import Checkout
 
 Main = Callable[..., tuple[int, str, str]]
@@ -228,21 +230,28 @@ def test_tokens_are_whole_steps() -> None:
     assert only(plan_of(experiment("e", seeds=1, tokens=1, batch_tokens=1024))).config["steps"] == 1
 
 
+def points(plan: Plan, one: Experiment) -> int:
+    """Cells that an experiment asks for at the plan's tier."""
+    if not isinstance(one, LmExperiment):
+        return math.prod(map(len, getattr(one, "grid", {}).values()))
+    rates = len(plan.configuration.tiers[plan.tier].lm.lr_grid or one.optimizer.lr) if one.tuning_seeds else 0
+    grid = len(one.model) * (rates or len(one.optimizer.lr)) * len(one.optimizer.weight_decay)
+    return grid * len(one.methods or plan.configuration.methods)
+
+
 def test_the_real_plan_holds_every_cell_and_every_seed_of_every_tier() -> None:
     root = find_root()
     for tier in ("smoke", "desk", "proxy", "paper"):
         plan = build_plan(root, tier)
         for name, one in plan.configuration.experiments.items():
             cells = plan.cells[name]
-            seeds = plan.configuration.tiers[tier].lm.seeds or one.seeds
-            methods = one.methods or plan.configuration.methods
-            grid = len(one.model) * len(one.optimizer.lr) * len(one.optimizer.weight_decay)
-            assert len(cells) == grid * len(methods)
-            assert all(cell.seeds == tuple(range(1, seeds + 1)) for cell in cells)
+            allowed = getattr(plan.configuration.tiers[tier], one.task).seeds or one.seeds
+            assert len(cells) == points(plan, one)
+            assert all(cell.seeds == tuple(range(1, min(one.seeds, allowed) + 1)) for cell in cells)
             for cell in cells:
-                assert [plan.runs[i].seed for i in cell.run_ids] == list(cell.seeds)
+                assert [plan.runs[i].seed for i, _ in cell.all_runs] == [seed for _, seed in cell.all_runs]
                 assert all(name in plan.runs[i].experiments for i in cell.run_ids)
-        assert {i for cells in plan.cells.values() for cell in cells for i in cell.run_ids} == set(plan.runs)
+        assert {i for cells in plan.cells.values() for cell in cells for i, _ in cell.all_runs} == set(plan.runs)
 
 
 # repro plan
@@ -318,7 +327,7 @@ def test_show_names_lines_that_really_hold_the_value(checkout: Checkout) -> None
         for key, value, place in rows:
             for part in re.split(r" scaled by ", place):
                 if not re.search(r":\d+$", part):
-                    assert part in ("default", "the plan: seeds 1..n") or checkout.file(part).is_file(), (key, part)
+                    assert part in ("default", SEED_PLACE) or checkout.file(part).is_file(), (key, part)
                     continue
                 line = located(checkout, part)
                 leaf = key.split(".")[-1]
@@ -342,7 +351,7 @@ def test_show_names_lines_that_really_hold_the_value(checkout: Checkout) -> None
 
 def test_show_finds_runs_by_id_alias_and_chunk(checkout: Checkout, repro_main: Main) -> None:
     plan = build_plan(Root(checkout.path), "smoke")
-    run = random.Random(0).choice(list(plan.runs.values()))
+    run = random.Random(0).choice([run for run in plan.runs.values() if run.kind == "train"])
     for name in (run.id, run.alias, run.chunk):
         code, out, _ = repro_main(checkout, "show", name, "--json")
         rows = {row["id"]: row for row in map(json.loads, out.splitlines())}

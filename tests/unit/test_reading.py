@@ -55,14 +55,14 @@ def test_case_c01_every_spelling_is_a_number_and_has_one_identity() -> None:
 
 def test_case_c01_through_an_experiment(tmp_path: Path) -> None:
     """The same rate and length in three spellings give one identity; a value that is another number does not."""
-    from repro.spec.experiment import Experiment
+    from repro.spec.experiment import LmExperiment
 
     def identity(lr: str, tokens: str) -> str:
         text = (
             "name: e\ntask: lm\nmodel: gpt_d64_l4\ndata: embedded_lm\nbatch_tokens: 1024\nseeds: 1\nmetrics: val_loss\n"
             f"tokens: {tokens}\noptimizer: {{name: adamw, lr: {lr}, weight_decay: 0}}\n"
         ).replace("metrics: val_loss", "metrics: [val_loss]")
-        return sha256_json(load(Experiment, yaml_of(tmp_path, text)).model_dump())
+        return sha256_json(load(LmExperiment, yaml_of(tmp_path, text)).model_dump())
 
     same = {identity(lr, n) for lr in ("1e-4", "0.0001", "1.0e-4", "[1E-4]") for n in ("1e5", "100_000", "100000.0")}
     assert len(same) == 1
@@ -433,12 +433,12 @@ def test_bytes_of_any_kind_are_read_or_refused(tmp_path_factory: pytest.TempPath
 def test_text_of_any_kind_is_read_or_refused_as_an_experiment(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
-    from repro.spec.experiment import Experiment
+    from repro.spec.experiment import LmExperiment
 
     path = tmp_path_factory.getbasetemp() / "noise.yaml"
     path.write_text(text, "utf-8", "surrogatepass")
     with pytest.raises(ConfigError):
-        load(Experiment, path)
+        load(LmExperiment, path)
 
 
 def test_canonical_json_is_one_line_sorted_and_finite() -> None:

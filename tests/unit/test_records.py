@@ -286,7 +286,7 @@ def test_a_number_of_another_protocol_does_not_pass_under_an_eval_record() -> No
         ("metrics", [], "has metrics exactly if it is complete"),
         ("status", "failed", "has metrics exactly if it is complete"),
         ("metrics.0", {"name": "val_loss"}, ""),
-        ("kind", "check", "only an eval record has `of`"),
+        ("kind", "check", "method, params or seed differ from config"),
     ],
 )
 def test_rules_of_measurements(path: str, value: Any, says: str) -> None:
@@ -541,7 +541,7 @@ def test_the_verbs_list_show_validate_and_compare(checkout: Checkout, repro_main
     for raw in (train_record(one), train_record(two, "failed"), eval_record(one, "val_loss", 2.5) | {"tier": "smoke"}):
         write_record(root, raw)
     code, out, err = repro_main(checkout, "records", "validate")
-    assert (code, out, err) == (0, "", "3 records are what they say\n")
+    assert (code, out, err) == (0, "", "3 records or submissions are what they say\n")
     assert json.loads(repro_main(checkout, "records", "validate", "--json")[1]) == {"records": 3, "problems": []}
     rows = [json.loads(line) for line in repro_main(checkout, "records", "list", "--json")[1].splitlines()]
     assert {(row["id"], row["kind"], row["status"]) for row in rows} >= {

@@ -25,17 +25,11 @@ from report_world import (
 from repro.records.index import load_index
 from repro.records.schema import record_problems
 from repro.records.store import write_record
+from repro.report.boards import leaderboard_table, write_leaderboard
 from repro.report.escape import csv_text, latex, markdown, plain
 from repro.report.joined import incomplete, stranger_words, strangers
 from repro.report.table import Table, strict_json, to_csv, to_latex, to_markdown, write_table
-from repro.report.tables import (
-    claims_table,
-    experiment_table,
-    leaderboard_table,
-    paper_table,
-    write_leaderboard,
-    write_tables,
-)
+from repro.report.tables import claims_table, experiment_table, paper_table, write_tables
 from repro.spec.errors import CannotWriteError
 from repro.spec.paths import Root
 from repro.stats.verdict import judge
@@ -219,7 +213,7 @@ def test_every_table_carries_its_protocol():
             "embedded_lm (digest",
             "val_loss.v1 (nats/token)",
             "rules train 1",
-            "8 seeds",
+            "seeds planned a cell",
             "gpt_d64_l4 for",
         ):
             assert text.count(word) >= 2, word
@@ -272,7 +266,7 @@ def test_files_are_written_once_whole_and_only_if_they_change(tmp_path):
     for paper in "abcd":  # papers without an experiment or a claim have a table too
         paths = write_tables(Root(tmp_path), plan, index, claims(), paper)
         assert [path.name for path in paths] == [
-            f"{kind}_{paper}.{e}" for kind in ("paper", "claims") for e in ("csv", "md", "tex")
+            f"{kind}_{paper}.{e}" for kind in ("paper", "claims", "checks") for e in ("csv", "md", "tex")
         ]
     before = {path: path.stat().st_mtime_ns for path in paths}
     write_tables(Root(tmp_path), plan, index, claims(), "d")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from repro.records.schema import MAX_POINTS, Curve
 from repro.spec.catalogue import TierTask
-from repro.spec.experiment import Experiment
+from repro.spec.experiment import LmExperiment
 from repro.train.state import DIVERGED_RATIO, TrainState, curve_steps, validation_steps
 
 LOSSES = st.floats(0.01, 100)
@@ -76,7 +76,7 @@ def test_the_curve_of_any_run_fits_a_record(steps: int, times: int) -> None:
 
 
 def test_the_specification_bounds_looks_so_that_the_curve_can_hold_them() -> None:
-    for model in (Experiment, TierTask):
+    for model in (LmExperiment, TierTask):
         field = model.model_json_schema()["properties"]["validations"]
         bounds = [field, *field.get("anyOf", [])]
         assert any(bound.get("le", bound.get("maximum")) == 100 for bound in bounds)

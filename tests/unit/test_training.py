@@ -19,9 +19,10 @@ from train_world import CONTEXT, SEQUENCES, FakeTrainer, config, run, same_bits,
 from repro.nn.method_api import Method
 from repro.spec.errors import MissingError
 from repro.train.callbacks import Curve, Throughput
-from repro.train.launch import find_device, make_trainer, prepare_process
+from repro.train.launch import make_trainer
 from repro.train.module import StepStream, Training, validation_loss
 from repro.train.outcome import speed_fields
+from repro.train.process import find_device, prepare_process
 from repro.train.schedule import learning_rate
 from repro.train.state import TrainState
 
@@ -122,6 +123,8 @@ class Sums(nn.Module):
 
 class PerToken:
     """Batches as case T08 gives them: (gradient per token, number of tokens) as tensors."""
+
+    rate = 0.01
 
     def __init__(self, cutting: list[tuple[float, int]]) -> None:
         self.cutting = cutting

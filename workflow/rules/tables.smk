@@ -29,6 +29,7 @@ rule paper:
     output:
         f"{TABLES}/paper_{{paper}}.csv",
         f"{TABLES}/claims_{{paper}}.csv",
+        f"{TABLES}/checks_{{paper}}.csv",
     log:
         f"scratch/logs/jobs/{TIER}-paper-{{paper}}.log",
     localrule: True

@@ -1,0 +1,162 @@
+"""The cells of one experiment at one tier: what each kind of experiment asks for, before its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from repro.cost import Cost, check_cost, estimate
+from repro.spec.catalogue import TierTask, TierWork
+from repro.spec.checks import CHECKS, with_params
+from repro.spec.data import digest
+from repro.spec.experiment import CheckExperiment, Experiment, LmExperiment
+from repro.spec.identity import Choice, cell_config, check_config, check_label, chosen_methods, label_of, scaled
+from repro.spec.load import Configuration
+
+TUNING_FROM = 1001  # tuning seeds are 1001, 1002 ...: never those that are reported, in no experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One cell before its seeds. `config` is all that the ids of its runs cover but the seed."""
+
+    label: str
+    method: str
+    params: dict[str, Any]
+    axes: dict[str, Any]
+    config: dict[str, Any]
+    cost: Cost
+    work: TierWork
+    seeds: int
+    tokens: int = 0
+    tuning: int = 0
+    tracks: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    source: str | None = None
+
+    @property
+    def reported(self) -> tuple[int, ...]:
+        """Seeds whose numbers are reported."""
+        return tuple(range(1, self.seeds + 1))
+
+    @property
+    def tuned_on(self) -> tuple[int, ...]:
+        """Seeds on which a rate is chosen, and nothing else."""
+        return tuple(range(TUNING_FROM, TUNING_FROM + self.tuning))
+
+
+@dataclass
+class Drafts:
+    """The cells of one experiment, and what is wrong with them as (key, message)."""
+
+    cells: list[Draft] = field(default_factory=list)
+    faults: list[tuple[str, str]] = field(default_factory=list)
+
+
+def drafts(configuration: Configuration, tier: str, experiment: Experiment, digests: dict[str, str]) -> Drafts:
+    """All cells of `experiment` in the plan's order; `digests` remembers those of data sources."""
+    if isinstance(experiment, CheckExperiment):
+        return _check_drafts(configuration, tier, experiment)
+    return _lm_drafts(configuration, configuration.tiers[tier].lm, experiment, digests)
+
+
+def _lm_drafts(
+    configuration: Configuration, task: TierTask, experiment: LmExperiment, digests: dict[str, str]
+) -> Drafts:
+    source = task.stand_in(experiment.data)
+    if source not in digests:
+        digests[source] = digest(configuration.sources[source], configuration.root)
+    grid = rates(task, experiment)
+    points = list(product(experiment.model, grid, experiment.optimizer.weight_decay))
+    made = Drafts()
+    for name in experiment.model:
+        if not _has_size(task, name):
+            made.faults.append(("model", f"{name} has no stand-in in config/tiers.yaml"))
+    for (model, lr, decay), (entry, params) in product(points, chosen_methods(configuration, experiment)):
+        choice = Choice(entry, params, {"model": model, "lr": lr, "weight_decay": decay}, source, digests[source])
+        config = cell_config(configuration, task, experiment, choice)
+        made.faults += [("model", fault) for fault in _unfit(config, configuration.text(source).vocabulary)]
+        made.cells.append(
+            Draft(
+                label=label_of(experiment, choice, len(grid)),
+                method=entry.name,
+                params=params,
+                axes=choice.axes,
+                config=config,
+                cost=_lm_cost(configuration, task, config, model),
+                work=task,
+                seeds=fewer(experiment.seeds, task.seeds),
+                tokens=config["steps"] * config["tokens_per_step"],
+                tuning=tuning_seeds(task, experiment),
+                tracks=tuple(entry.info.tracks),
+                metrics=tuple(experiment.metrics),
+                source=source,
+            )
+        )
+    return made
+
+
+def fewer(seeds: int, most: int | None) -> int:
+    """Seeds of an experiment at a tier, which can only allow fewer than it asks for."""
+    return seeds if most is None else min(seeds, most)
+
+
+def rates(task: TierTask, experiment: LmExperiment) -> list[float]:
+    """Learning rates of the grid at this tier."""
+    if experiment.tuning_seeds and task.lr_grid:
+        return task.lr_grid
+    return [scaled(lr, task.lr_scale) for lr in experiment.optimizer.lr]
+
+
+def tuning_seeds(task: TierTask, experiment: LmExperiment) -> int:
+    """Number of tuning seeds; none where there is one rate only, since nothing is chosen then."""
+    if not experiment.tuning_seeds or len(rates(task, experiment)) < 2:
+        return 0
+    return experiment.tuning_seeds if task.tuning_seeds is None else task.tuning_seeds
+
+
+def _lm_cost(configuration: Configuration, task: TierTask, config: dict[str, Any], base: str) -> Cost:
+    planning = configuration.hardware[configuration.suite.planning_device]
+    per_step = config["tokens_per_step"]
+    model = configuration.models[task.sized(base)]
+    return estimate(model, config["steps"] * per_step, per_step, task, config["precision"], planning)
+
+
+def _has_size(task: TierTask, model: str) -> bool:
+    """A tier that makes models small makes all of them small: one that it does not know would run at full size."""
+    return not task.model or model in task.model or model in task.model.values()
+
+
+def _unfit(config: dict[str, Any], vocab: int) -> Iterator[str]:
+    """A vocabulary too small for the tokens; steps that are no whole number of sequences or micro-batches."""
+    model, tokens = config["model"], config["tokens_per_step"]
+    if model["vocab"] < vocab:
+        yield f"the vocabulary of {model['vocab']} is smaller than the tokenizer's, {vocab}"
+    sequences, rest = divmod(tokens, model["context"])
+    if rest:
+        yield f"{tokens} tokens a step are no multiple of the context, {model['context']}"
+    elif sequences % config["micro_batch"]:
+        yield f"{sequences} sequences a step are no multiple of the micro-batch, {config['micro_batch']}"
+
+
+def _check_drafts(configuration: Configuration, tier: str, experiment: CheckExperiment) -> Drafts:
+    work, check = configuration.tiers[tier].check, CHECKS[experiment.check]
+    made = Drafts()
+    for values in product(*experiment.grid.values()):
+        point = dict(zip(experiment.grid, values, strict=True))
+        params = with_params(check, experiment.params, point, work.params.get(check.name, {}))
+        made.cells.append(
+            Draft(
+                label=check_label(check, params, point),
+                method=check.name,
+                params=params,
+                axes={},
+                config=check_config(check, params, work),
+                cost=check_cost(check.info.seconds, check.info.memory_gb),
+                work=work,
+                seeds=fewer(experiment.seeds, work.seeds),
+            )
+        )
+    return made
