@@ -101,6 +101,14 @@ def claims(
 
 
 @app.command()
+def power(claim: str, tier: TierOption = None, json: JsonFlag = False) -> None:
+    """Runs per arm that a claim's own test needs for 80 % power."""
+    from repro.verbs import power as verb
+
+    verb.power(claim, tier, json)
+
+
+@app.command()
 def tables(
     tier: TierOption = None,
     paper: Annotated[str | None, typer.Option(help="a, b, c or d; default: all")] = None,

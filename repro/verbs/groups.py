@@ -9,6 +9,9 @@ import typer
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="JSON on standard output, nothing else there")]
 Paths = Annotated[list[Path] | None, typer.Argument()]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=1, max=64, help="processes; default: the cores that this one may use")
+]
 
 records_app = typer.Typer(no_args_is_help=True, help="Read, check and bring home run records.")
 method_app = typer.Typer(no_args_is_help=True, help="The method registry: one file for each method.")
@@ -71,6 +74,18 @@ def method_check(name: str, json: JsonFlag = False) -> None:
     methods.check(name, json)
 
 
+@method_app.command("card")
+def method_card(
+    name: Annotated[str | None, typer.Argument()] = None,
+    every: Annotated[bool, typer.Option("--all", help="a table of all methods")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """What theory says of a method before any training: growth, bounds, sensitivity, uncertainty, dt."""
+    from repro.verbs import card
+
+    card.card(name, every, json)
+
+
 @data_app.command("list")
 def data_list(json: JsonFlag = False) -> None:
     """All sources, and whether they are prepared here."""
@@ -79,12 +94,23 @@ def data_list(json: JsonFlag = False) -> None:
     data.list_sources(json)
 
 
-@data_app.command("prepare")
-def data_prepare(name: str) -> None:
-    """Makes the token files of a source."""
+@data_app.command("fetch")
+def data_fetch(
+    name: str,
+    origin: Annotated[str | None, typer.Option("--from", help="a folder or the https address of a mirror")] = None,
+) -> None:
+    """Brings the files of a source here: the only verb that connects to another machine."""
     from repro.verbs import data
 
-    data.prepare_source(name)
+    data.fetch_source(name, origin)
+
+
+@data_app.command("prepare")
+def data_prepare(name: str, workers: WorkersOption = None) -> None:
+    """Makes the prepared data of a source: token files, or arrays."""
+    from repro.verbs import data
+
+    data.prepare_source(name, workers)
 
 
 @data_app.command("verify")
@@ -96,8 +122,8 @@ def data_verify(name: str) -> None:
 
 
 @data_app.command("leakage", hidden=True)
-def data_leakage(name: str, out: Annotated[Path, typer.Option()]) -> None:
+def data_leakage(name: str, out: Annotated[Path, typer.Option()], workers: WorkersOption = None) -> None:
     """Looks for validation documents in the training split; writes the result, refuses an overlap."""
     from repro.verbs import data
 
-    data.leakage(name, out)
+    data.leakage(name, out, workers)
