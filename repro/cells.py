@@ -7,12 +7,23 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from repro.cost import Cost, check_cost, estimate
-from repro.spec.catalogue import TierTask, TierWork
+from repro.cost import Cost, check_cost, estimate, flow_cost, forecast_cost
+from repro.spec.catalogue import TierChecks, TierFlow, TierForecast, TierTask, TierWork
 from repro.spec.checks import CHECKS, with_params
 from repro.spec.data import digest
-from repro.spec.experiment import CheckExperiment, Experiment, LmExperiment
-from repro.spec.identity import Choice, cell_config, check_config, check_label, chosen_methods, label_of, scaled
+from repro.spec.experiment import CheckExperiment, Experiment, FlowExperiment, ForecastExperiment, LmExperiment
+from repro.spec.identity import (
+    Choice,
+    cell_config,
+    check_config,
+    check_label,
+    chosen_methods,
+    fewer,
+    flow_config,
+    forecast_config,
+    label_of,
+    scaled,
+)
 from repro.spec.load import Configuration
 
 TUNING_FROM = 1001  # tuning seeds are 1001, 1002 ...: never those that are reported, in no experiment
@@ -57,17 +68,21 @@ class Drafts:
 
 def drafts(configuration: Configuration, tier: str, experiment: Experiment, digests: dict[str, str]) -> Drafts:
     """All cells of `experiment` in the plan's order; `digests` remembers those of data sources."""
-    if isinstance(experiment, CheckExperiment):
-        return _check_drafts(configuration, tier, experiment)
-    return _lm_drafts(configuration, configuration.tiers[tier].lm, experiment, digests)
+    scale = configuration.tiers[tier]
+    if isinstance(experiment, LmExperiment):
+        return _lm_drafts(configuration, scale.lm, experiment, digests)
+    if isinstance(experiment, ForecastExperiment):
+        return _forecast_drafts(configuration, scale.forecast, experiment, digests)
+    if isinstance(experiment, FlowExperiment):
+        return _flow_drafts(scale.flow, experiment)
+    return _check_drafts(scale.check, experiment)
 
 
 def _lm_drafts(
     configuration: Configuration, task: TierTask, experiment: LmExperiment, digests: dict[str, str]
 ) -> Drafts:
     source = task.stand_in(experiment.data)
-    if source not in digests:
-        digests[source] = digest(configuration.sources[source], configuration.root)
+    sha256 = _digest(configuration, source, digests)
     grid = rates(task, experiment)
     points = list(product(experiment.model, grid, experiment.optimizer.weight_decay))
     made = Drafts()
@@ -75,7 +90,7 @@ def _lm_drafts(
         if not _has_size(task, name):
             made.faults.append(("model", f"{name} has no stand-in in config/tiers.yaml"))
     for (model, lr, decay), (entry, params) in product(points, chosen_methods(configuration, experiment)):
-        choice = Choice(entry, params, {"model": model, "lr": lr, "weight_decay": decay}, source, digests[source])
+        choice = Choice(entry, params, {"model": model, "lr": lr, "weight_decay": decay}, source, sha256)
         config = cell_config(configuration, task, experiment, choice)
         made.faults += [("model", fault) for fault in _unfit(config, configuration.text(source).vocabulary)]
         made.cells.append(
@@ -98,9 +113,10 @@ def _lm_drafts(
     return made
 
 
-def fewer(seeds: int, most: int | None) -> int:
-    """Seeds of an experiment at a tier, which can only allow fewer than it asks for."""
-    return seeds if most is None else min(seeds, most)
+def _digest(configuration: Configuration, source: str, digests: dict[str, str]) -> str:
+    if source not in digests:
+        digests[source] = digest(configuration.sources[source], configuration.root)
+    return digests[source]
 
 
 def rates(task: TierTask, experiment: LmExperiment) -> list[float]:
@@ -141,8 +157,59 @@ def _unfit(config: dict[str, Any], vocab: int) -> Iterator[str]:
         yield f"{sequences} sequences a step are no multiple of the micro-batch, {config['micro_batch']}"
 
 
-def _check_drafts(configuration: Configuration, tier: str, experiment: CheckExperiment) -> Drafts:
-    work, check = configuration.tiers[tier].check, CHECKS[experiment.check]
+def _forecast_drafts(
+    configuration: Configuration, work: TierForecast, experiment: ForecastExperiment, digests: dict[str, str]
+) -> Drafts:
+    """Betas by controls; the method that gives the coefficient its name is the suite's scaled skip."""
+    entry, source = configuration.methods["beta_skip"], work.data.get(experiment.data, experiment.data)
+    sha256 = _digest(configuration, source, digests)
+    made = Drafts()
+    for control, beta in product(experiment.controls, experiment.betas):
+        config = forecast_config(entry, work, experiment, beta, control, sha256)
+        made.cells.append(
+            Draft(
+                label=f"beta{beta:g}" + (f"/{control}" if len(experiment.controls) > 1 else ""),
+                method=entry.name,
+                params=config["method"]["params"],
+                axes={"control": control},
+                config=config,
+                cost=forecast_cost(config),
+                work=work,
+                seeds=fewer(experiment.seeds, work.seeds),
+                tokens=config["steps"] * config["tokens_per_step"],
+                tracks=("forecast",),
+                metrics=tuple(experiment.metrics),
+                source=source,
+            )
+        )
+    return made
+
+
+def _flow_drafts(work: TierFlow, experiment: FlowExperiment) -> Drafts:
+    """Depths by widths."""
+    made = Drafts()
+    for layers, heads in product(work.layers or experiment.layers, work.heads or experiment.heads):
+        config = flow_config(work, experiment, layers, heads)
+        made.cells.append(
+            Draft(
+                label=f"L{layers}-M{heads}",
+                method=config["method"]["name"],
+                params={},
+                axes={"layers": layers, "heads": heads},
+                config=config,
+                cost=flow_cost(config),
+                work=work,
+                seeds=fewer(experiment.seeds, work.seeds),
+                tokens=config["steps"] * config["tokens_per_step"],
+                tracks=("flow",),
+                metrics=tuple(experiment.metrics),
+            )
+        )
+    return made
+
+
+def _check_drafts(work: TierChecks, experiment: CheckExperiment) -> Drafts:
+    check = CHECKS[experiment.check]
     made = Drafts()
     for values in product(*experiment.grid.values()):
         point = dict(zip(experiment.grid, values, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from repro.spec.catalogue import Device, ModelSpec, TierTask
 
@@ -11,6 +12,7 @@ PLANNED_MFU = 0.4  # share of the peak that a well-made 124M-1.5B run reaches on
 CPU_FLOPS = 8e9  # per thread; measured with byte-level models of width 64 on the machines that the suite is tested on
 CPU_STEP_SECONDS = 0.012  # fixed cost of one optimiser step of a small model on a CPU
 PROCESS_GB = 1.6  # resident memory of a child that has imported torch and lightning and holds no model
+FORECAST_WIDTH = 14  # variables of Jena Climate, the widest of the series
 CUDA_CONTEXT_GB = 1.0
 MARGIN = 1.3  # estimates of memory are raised by this
 
@@ -82,3 +84,22 @@ def estimate(
 def check_cost(seconds: float, memory: float) -> Cost:
     """Cost of one record of a theory check, as its file states it for full size."""
     return Cost(0.0, memory, seconds / 60, 0.0, "cpu", 1)
+
+
+def forecast_cost(config: dict[str, Any]) -> Cost:
+    """Cost of full-batch descent of a single layer: forward and backward through five matrices, float64."""
+    model, numbers = config["model"], config["tokens_per_step"]
+    per_number = 6.0 * FORECAST_WIDTH * (2 * model["d_qk"] + FORECAST_WIDTH + 2 * model["hidden"])
+    flops = per_number * numbers * config["steps"]
+    seconds = flops / CPU_FLOPS + config["steps"] * CPU_STEP_SECONDS
+    return Cost(flops, PROCESS_GB + 1.0, seconds / 60, 0.0, "cpu", 1)
+
+
+FLOW_LAYER_SECONDS = 2.5e-4  # forward and backward of one layer of small heads, measured
+
+
+def flow_cost(config: dict[str, Any]) -> Cost:
+    """Cost of one mean-field flow: its layers are too small for FLOPs to tell the time."""
+    model = config["model"]
+    seconds = config["steps"] * (0.002 + FLOW_LAYER_SECONDS * model["layers"])
+    return Cost(0.0, PROCESS_GB + 1.0, seconds / 60, 0.0, "cpu", 1)

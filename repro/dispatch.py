@@ -16,7 +16,6 @@ from repro.records.index import Index
 from repro.records.skeleton import check_skeleton, train_skeleton
 from repro.records.store import replace_text
 from repro.spec.catalogue import ModelSpec
-from repro.spec.data import TOKENIZERS
 from repro.spec.errors import ConfigError, MissingError, Problem, problem_error, shown
 from repro.spec.hashing import short
 from repro.spec.load import load_configuration
@@ -111,14 +110,14 @@ def _training(root: Root, plan: Plan, run: Run, index: Index, options: Options) 
     weights = root.scratch / ("trial" if options.no_record else "final") / f"{run.id}.safetensors"
     if not options.no_record and index.latest(run.id) and not weights.is_file():
         raise problem_error(MissingError, root.shown(weights), run.alias, NO_WEIGHTS)
-    base = train_skeleton(root, run, data_used(root, run))
+    base = train_skeleton(root, run, data_used(root, run) if run.data else [])
     if options.steps is not None:
         base = base | {"config": base["config"] | {"steps": min(options.steps, base["config"]["steps"])}}
     return {
         "base": base,
         "evals": list(run.metrics) if options.no_record else unmeasured(plan, run, index),
         "eval_tokens": final_tokens(plan, run),
-        "data": str(root.scratch / "data" / short(run.config["data"])),
+        "data": str(root.scratch / "data" / short(run.config.get("data", ""))),
         "weights": str(weights),
         "micro_batch": run.config["micro_batch"],
         "flops_per_token": flops_per_token(ModelSpec(**run.config["model"])) if run.config["task"] == "lm" else None,
@@ -128,22 +127,21 @@ def _training(root: Root, plan: Plan, run: Run, index: Index, options: Options) 
 
 
 def data_used(root: Root, run: Run) -> list[dict[str, Any]]:
-    """Fingerprints of both splits out of the manifest; MissingError names the command that makes the data."""
+    """Fingerprints of all splits out of the manifest; MissingError names the command that makes the data."""
     path = root.scratch / "data" / short(run.config["data"]) / "manifest.json"
     if not path.is_file():
         message = f"the data are not prepared; run `repro data prepare {run.data}`"
         raise problem_error(MissingError, root.shown(path), str(run.data), message)
     manifest = read_json(path, file=root.shown(path))
-    tokenizer = TOKENIZERS[manifest["tokenizer"]]
     return [
         {
             "name": run.data,
             "split": split,
-            "sha256": manifest["splits"][split]["sha256"],
-            "tokens": manifest["splits"][split]["tokens"],
-            "tokenizer_sha256": tokenizer,
+            "sha256": part["sha256"],
+            "tokens": part.get("tokens", part.get("rows", part.get("sentences"))),
+            "tokenizer_sha256": manifest.get("tokenizer_sha256"),
         }
-        for split in ("train", "val")
+        for split, part in sorted(manifest["splits"].items())
     ]
 
 

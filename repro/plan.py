@@ -234,8 +234,7 @@ def _group(run: Run) -> tuple[str, str]:
 
 def _narrowed(plan: Plan, experiments: Iterable[str] | None, methods: Iterable[str] | None) -> Plan:
     """The part of `plan` that was asked for; chunks and ids stay those of the whole."""
-    checks = {run.method for run in plan.runs.values() if run.kind == "check"}
-    known = {*plan.configuration.methods, *checks}
+    known = {*plan.configuration.methods, *(run.method for run in plan.runs.values())}
     names, kinds = set(experiments or plan.cells), set(methods or known)
     for name in names:
         _known("experiment", name, plan.cells)

@@ -44,10 +44,11 @@ class Splits(Strict):
 
 
 class Leakage(Strict):
-    """Validation documents found in the training file; data with any are not published."""
+    """Validation documents found in the training file: data with equal ones are not published, near ones are told."""
 
     exact: Literal[0]
     folded: Literal[0]
+    near: Count = 0
 
 
 class Manifest(Strict):

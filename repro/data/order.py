@@ -113,6 +113,22 @@ def step_blocks(seed: int, step: int, per_step: int, n_blocks: int) -> Indices:
     return blocks_between(seed, step * per_step, (step + 1) * per_step, n_blocks)
 
 
+def random_starts(seed: int, step: int, per_step: int, tokens: int, context: int) -> Indices:
+    """First tokens, int64 [per_step], of windows drawn with replacement, as nanoGPT does (train.py, get_batch).
+
+    Each is uniform over 0 ... tokens - context - 1 and a pure function of (seed, step * per_step + its place), so
+    it can be resumed as `step_blocks` can. A remainder is taken of 64 bits: its bias is below tokens / 2**64.
+    """
+    count = tokens - context
+    if per_step < 1:
+        raise ValueError(f"per_step must be at least 1, not {per_step}")
+    _check(seed, step * per_step, (step + 1) * per_step, count)
+    positions = np.uint64(step * per_step) + np.arange(per_step, dtype=np.uint64)
+    key = _mix(_mix(np.array([seed], np.uint64) + _GOLDEN) ^ _MIX_B)  # not the keys of the permutation
+    words = _mix(_mix(positions * _GOLDEN + key) ^ key)
+    return (words % np.uint64(count)).astype(np.int64)
+
+
 def permutation(seed: int, epoch: int, n: int) -> NDArray[Any]:
     """The whole order of one epoch, int64 [n]: for tests and reports; training never makes it."""
     return blocks_between(seed, epoch * n, (epoch + 1) * n, n)

@@ -33,7 +33,7 @@ _FIELDS = struct.Struct("<8sIIQQ32s")
 _CRC = struct.Struct("<I")
 _BUFFERED_TOKENS = 1 << 20
 _SCANNED_TOKENS = 1 << 22
-IN_MEMORY_BYTES = 32 << 20
+IN_MEMORY_BYTES = 128 << 20
 
 _verified: dict[str, tuple[int, int, int]] = {}  # path -> (size, mtime_ns, inode) at the last full check
 
@@ -198,10 +198,16 @@ class TokenWriter:
     def _flush(self) -> None:
         if not self._pending:
             return
-        for array in self._pending:
-            self._check_range(array)
-            self.count += array.size
-        ids = np.concatenate([array.astype(self.dtype, copy=False) for array in self._pending])
+        if all(array.dtype.kind == "u" and array.dtype.itemsize < 8 for array in self._pending):
+            wide = np.concatenate(self._pending)  # what is unsigned and short can be checked in one go
+            self._check_range(wide)
+            self.count += wide.size
+            ids = wide.astype(self.dtype, copy=False)
+        else:
+            for array in self._pending:
+                self._check_range(array)
+                self.count += array.size
+            ids = np.concatenate([array.astype(self.dtype, copy=False) for array in self._pending])
         self._pending, self._pending_tokens = [], 0
         self.counts += np.bincount(ids, minlength=self.vocab)
         payload = ids.tobytes()
@@ -247,7 +253,7 @@ def write_tokens(path: Path, ids: NDArray[Any] | Sequence[int], vocab: int) -> T
 class TokenFile:
     """A token file opened for reading; `header` says what it is.
 
-    Up to 32 MiB the ids are held in memory, and what is used is what was checked. A larger file is read with
+    Up to 128 MiB the ids are held in memory, and what is used is what was checked. A larger file is read with
     `pread` where it is needed: as fast as a memory map here, but the process does not grow with what it has
     touched, and a file that is cut while it is open gives an error instead of a bus error.
     """
@@ -263,16 +269,17 @@ class TokenFile:
     def open(cls, path: Path, verify: bool = True) -> TokenFile:
         """Open after proof that the file is whole: header, length, and the ids' hash.
 
-        For a file above 32 MiB the hash is taken once a process for the same size, time of change and inode.
+        For a file above 128 MiB the hash is taken once a process for the same size, time of change and inode.
         With `verify=False` a marker beside it is believed instead, if size, time of change and hash agree;
         where they do not, the hash is taken after all. Raises MissingError or BadDataError.
         """
         header = read_header(path)
         identity, key = _identity(path), str(path.resolve())
         if header.file_bytes <= IN_MEMORY_BYTES:
-            payload = path.read_bytes()[HEADER_BYTES:]
-            _compare(path, hashlib.sha256(payload).hexdigest(), header)
-            return cls(path, header, np.frombuffer(payload, token_dtype(header.vocab)))
+            held = np.fromfile(path, token_dtype(header.vocab), header.count, offset=HEADER_BYTES)
+            held.setflags(write=False)
+            _compare(path, hashlib.sha256(memoryview(held)).hexdigest(), header)
+            return cls(path, header, held)
         if _verified.get(key) != identity and (verify or not is_marked(path, header)):
             check_payload(path, header)
             _verified[key] = identity
@@ -315,6 +322,21 @@ class TokenFile:
         if numbers and (min(numbers) < 0 or max(numbers) >= count):
             raise IndexError(f"block ids must be within 0..{count - 1}, not {min(numbers)}..{max(numbers)}")
         rows = self._rows(numbers, context)
+        return rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
+
+    def windows(self, starts: NDArray[Any] | Sequence[int], context: int) -> tuple[Ids, Ids]:
+        """Inputs and targets, int64 [B, context] each, from each token in `starts` [B] on: nanoGPT's random windows.
+
+        Raises IndexError for a window that is not all there.
+        """
+        places: list[int] = np.asarray(starts, np.int64).tolist()
+        last = self.header.count - context - 1
+        if places and (min(places) < 0 or max(places) > last):
+            raise IndexError(f"starts must be within 0..{last}, not {min(places)}..{max(places)}")
+        if isinstance(self._source, FileIO):
+            rows = self._read_at(self._source, places, context + 1)
+        else:
+            rows = self._source[np.array(places, np.int64)[:, None] + np.arange(context + 1)]
         return rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
 
     def _rows(self, numbers: list[int], context: int) -> NDArray[Any]:

@@ -1,8 +1,9 @@
 """From a source to `scratch/data/<digest>/`: train.bin, val.bin, manifest.json, all of it or nothing.
 
-Everything is written into a folder of another name, checked there, and renamed; one process at a time works
-on one digest. The same source gives the same bytes on every machine, so a folder that is found damaged is
-made again in its place.
+Everything is written into folders of other names, checked there, and renamed; one call at a time works on one
+digest. Tokens are first written in shards: those that are finished are used by the next call, whatever ended this
+one. The same source gives the same bytes on every machine, so a folder that is found damaged is made again in its
+place.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from repro.data.build import fill
+from repro.data.build import Work, fill, tokenise
 from repro.data.manifest import COLLISION, data_folder, load_manifest, verify
-from repro.data.packed import fsync_folder
-from repro.data.sources import read_documents, text_bytes
+from repro.data.packed import fsync_folder, token_dtype
+from repro.data.sources import text_bytes
+from repro.data.space import check_space
+from repro.data.tokenise import source_tokenizer
+from repro.data.workers import available_cores
 from repro.spec.data import DataSource
 from repro.spec.data import digest as source_digest
 from repro.spec.errors import BadDataError, CannotWriteError, ConfigError, Problem, problem_error
@@ -28,17 +32,20 @@ from repro.spec.paths import Root
 
 __all__ = ["load_manifest", "prepare", "verify"]
 
-_SPARE_BYTES = 16 << 20  # left on the disk beyond what the data need
+_SHARDS_FORMAT = "1"  # of the shards that a call leaves to the next one
+_TOKEN_SHARE = {1: 1.0, 2: 1 / 3, 4: 1 / 3}  # tokens for a byte of text, by their width; English takes a quarter
+_COPIES = 2  # shards, and the files made of them
 _log = logging.getLogger(__name__)
 
 
-def prepare(root: Root, name: str, source: DataSource, digest: str) -> Path:
-    """The folder with the prepared data of `source`, made now if it is not there whole.
+def prepare(root: Root, name: str, source: DataSource, digest: str, workers: int | None = None) -> Path:
+    """The folder with the prepared data of `source`, made now if it is not there whole, by `workers` processes.
 
-    A second call costs a look at sizes and times of change. Two processes may call at once: one works, the
-    other waits and finds the result. Raises MissingError (source not there), BadDataError (source is not what
-    it says or changed since the digest was taken; overlap of training and validation text), ConfigError (more
-    validation tokens asked for than there are), CannotWriteError (disk full or read only).
+    Without `workers` as many as there are cores for this process. A second call costs a look at sizes and times
+    of change. Two processes may call at once: one works, the other waits and finds the result. Raises MissingError
+    (source not there), BadDataError (source is not what it says or changed since the digest was taken; overlap of
+    training and validation text), ConfigError (more validation tokens asked for than there are), CannotWriteError
+    (disk full or read only), StoppedError (a worker was killed).
     """
     folder = data_folder(root, digest)
     if verify(root, digest, full=False):
@@ -46,7 +53,7 @@ def prepare(root: Root, name: str, source: DataSource, digest: str) -> Path:
         with _lock(root, digest):
             if problems := verify(root, digest, full=False):
                 _refuse_foreign(root, folder, problems)
-                _build(root, name, source, digest)
+                _build(root, name, source, digest, workers or available_cores())
     _check_size(name, source, load_manifest(root, digest))
     return folder
 
@@ -104,31 +111,50 @@ def _wait_for(handle: int, file: str) -> None:
         raise problem_error(CannotWriteError, file, "lock", f"{error.strerror}") from None
 
 
-def _build(root: Root, name: str, source: DataSource, digest: str) -> None:
-    """Under the lock: write, check and publish; leaves nothing behind if anything goes wrong."""
+def _build(root: Root, name: str, source: DataSource, digest: str, workers: int) -> None:
+    """Under the lock: write, check and publish; leaves finished shards behind if anything goes wrong, no more."""
     folder = data_folder(root, digest)
-    documents = read_documents(root, name, source)
-    _check_disk(root, text_bytes(root, name, source) * (1 + source.validation))
+    shards = folder.with_name(f".shards-{folder.name}")
+    work = Work(root, name, source, digest, source_tokenizer(root, source), shards, workers)
+    _check_disk(work)
     partial = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
     try:
         _clear_leftovers(folder)
+        _open_shards(shards, digest)
+        units = tokenise(work)
         partial.mkdir()
-        fill(partial, name, source, digest, documents)
+        fill(partial, work, units)
         _check_source(root, name, source, digest)  # files may have changed while they were read
         _publish(partial, folder)
+        shutil.rmtree(shards, ignore_errors=True)
+    except BadDataError:
+        shutil.rmtree(shards, ignore_errors=True)  # what is wrong with the source must not outlive its mending
+        raise
     except OSError as error:
         raise problem_error(CannotWriteError, root.shown(folder), "", f"{error.strerror or error}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _check_disk(root: Root, needed: float) -> None:
-    """A rough bound: one byte of tokens for a byte of text, and the validation part twice."""
-    parent = root.scratch / "data"
-    free = shutil.disk_usage(parent).free
-    if free < needed + _SPARE_BYTES:
-        message = f"about {(needed + _SPARE_BYTES) / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free"
-        raise problem_error(CannotWriteError, root.shown(parent), "disk", message)
+def _check_disk(work: Work) -> None:
+    """A rough bound, before anything is written: tokens in shards and once more in files, validation a third time."""
+    width = token_dtype(work.source.vocabulary).itemsize
+    each = text_bytes(work.root, work.name, work.source) * width * _TOKEN_SHARE[width]
+    there = sum(path.stat().st_size for path in work.shards.glob("*")) if work.shards.is_dir() else 0
+    parent = work.root.scratch / "data"
+    check_space(work.root, [(parent, max(0.0, each * (_COPIES + work.source.validation) - there))])
+
+
+def _open_shards(shards: Path, digest: str) -> None:
+    """The folder of an earlier call on the same digest, without what it left half-written; else an empty one."""
+    mark = shards / "digest"
+    if shards.is_symlink() or not mark.is_file() or mark.read_text("ascii") != f"{_SHARDS_FORMAT} {digest}":
+        if os.path.lexists(shards):
+            shutil.rmtree(shards) if shards.is_dir() and not shards.is_symlink() else shards.unlink()
+        shards.mkdir()
+        mark.write_text(f"{_SHARDS_FORMAT} {digest}", "ascii")
+    for leftover in shards.glob(".*.partial"):
+        leftover.unlink(missing_ok=True)
 
 
 def _clear_leftovers(folder: Path) -> None:

@@ -1,62 +1,212 @@
-"""Where documents come from: readers that check what they can beforehand and list all that is wrong."""
+"""Where documents come from: what can be checked beforehand is, and all that is wrong is listed.
+
+A folder, fetched or one's own, may hold a `manifest.json` that says which files there must be, with their hashes
+and the number of documents; what it says is compared before anything is tokenised.
+"""
 
 from __future__ import annotations
 
 import bz2
-import gzip
 import hashlib
 import importlib
 import importlib.metadata
 import io
-import json
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from repro.spec.data import DataSource, folder_files
-from repro.spec.errors import BadDataError, MissingError, Problem, problem_error, shown
+from repro.data.formats import (
+    BLOCK_BYTES,
+    MAX_DOCUMENT_BYTES,
+    MAX_PROBLEMS,
+    PACKED_RATIO,
+    Document,
+    Piece,
+    Problems,
+    Texts,
+    file_pieces,
+)
+from repro.data.pins import Pins, read_pins
+from repro.spec.data import DataSource, folder_files, folder_hashes, text_files
+from repro.spec.errors import BadDataError, MissingError, Problem, problem_error
 from repro.spec.paths import Root
 
-MAX_DOCUMENT_BYTES = 64 << 20  # of one document or line, unpacked: bounds memory whatever a file holds
-MAX_PROBLEMS = 100  # listed in one go; a file in the wrong format would name every line
-_PACKED_RATIO = 5  # text in .gz and .bz2 is rarely packed more tightly; used for the free-disk estimate only
+TOO_MANY = "too many problems, the rest was not read"
+__all__ = ["MAX_DOCUMENT_BYTES", "MAX_PROBLEMS", "Document", "Unit", "fetched_path", "read_documents", "read_units"]
 
 
-class Document(NamedTuple):
-    """One document: its text, and the file and line (None for a whole file) that it came from."""
+class Unit(NamedTuple):
+    """Pieces that one worker tokenises together; cut by the source's own sizes, so the same in every run."""
 
-    text: str
-    file: str
-    line: int | None
+    number: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of text, about."""
+        return sum(piece.size for piece in self.pieces)
+
+    def documents(self, problems: Problems) -> Iterator[Document]:
+        """The documents of all pieces in order; stops after 100 problems."""
+        for piece in self.pieces:
+            yield from piece.documents(problems)
+            if len(problems) >= MAX_PROBLEMS:
+                problems.append(Problem(piece.file, None, "", TOO_MANY))
+                return
+
+
+def read_units(root: Root, name: str, source: DataSource, problems: Problems) -> Iterator[Unit]:
+    """The source in units, in an order fixed by its content; what cannot be read is added to `problems`.
+
+    Before it returns: a wheel's file is hashed, a folder is there, no link leads out of it, and it is what its
+    manifest says. Raises MissingError for a package, folder or fetched set that is not there, BadDataError.
+    """
+    if source.kind == "wheel_wikipedia":
+        pieces: Iterator[Piece] = _texts(_wikipedia(_wheel_bytes(source), str(source.file)))
+    else:
+        files = source_files(root, name, source)
+        check_pins(root, name, source, files)
+        pieces = _folder_pieces(root, files, source.field, problems)
+    return _units(_cut(pieces, name, source) if source.split == "tail" else pieces)
 
 
 def read_documents(root: Root, name: str, source: DataSource) -> Iterator[Document]:
-    """The documents of a source, in an order fixed by its content.
+    """The documents of a source one by one, in order.
 
-    Before it returns: the wheel's file is hashed, the folder is there and no link leads out of it. While the
-    documents are read, bad lines are gathered; BadDataError with all of them (the first 100) comes at the end
-    in place of the end of the iteration, so nobody can take a part for the whole. Raises MissingError for a
-    package, folder or fetched set that is not there.
+    Bad lines are gathered; BadDataError with all of them (the first 100) comes at the end in place of the end of
+    the iteration, so nobody can take a part for the whole. The same holds for a count that is not the pinned one.
     """
-    if source.kind == "wheel_wikipedia":
-        return _wikipedia(_wheel_bytes(source), str(source.file))
-    if source.kind == "folder":
-        return _folder_documents(root, folder_files(root, source))
-    return _counted(_folder_documents(root, _fetched_files(root, name, source)), name, source)
+    problems: Problems = []
+    return _checked(read_units(root, name, source, problems), problems, root, name, source)
 
 
-def text_bytes(root: Root, name: str, source: DataSource) -> int:
-    """About how many bytes of text the source unpacks to: for the free-disk check, not for results."""
-    if source.kind == "wheel_wikipedia":
-        return _wheel_file(source).stat().st_size * _PACKED_RATIO
-    files = folder_files(root, source) if source.kind == "folder" else _fetched_files(root, name, source)
-    return sum(path.stat().st_size * (_PACKED_RATIO if path.suffix == ".gz" else 1) for path in files)
+def _checked(
+    units: Iterator[Unit], problems: Problems, root: Root, name: str, source: DataSource
+) -> Iterator[Document]:
+    count = 0
+    for unit in units:
+        for document in unit.documents(problems):
+            count += 1
+            yield document
+    if problems:
+        raise BadDataError(problems)
+    check_count(root, name, source, count)
+
+
+def _units(pieces: Iterable[Piece]) -> Iterator[Unit]:
+    number, size, held = 0, 0, []
+    for piece in pieces:
+        held.append(piece)
+        size += piece.size
+        if size >= BLOCK_BYTES:
+            yield Unit(number, tuple(held))
+            number, size, held = number + 1, 0, []
+    if held:
+        yield Unit(number, tuple(held))
+
+
+def _folder_pieces(root: Root, files: list[Path], field: str, problems: Problems) -> Iterator[Piece]:
+    for path in files:
+        yield from file_pieces(path, root.shown(path), field, problems)
+        if len(problems) >= MAX_PROBLEMS:
+            problems.append(Problem(root.shown(path), None, "", TOO_MANY))
+            return
+
+
+def _texts(documents: Iterable[Document]) -> Iterator[Texts]:
+    for document in documents:
+        yield Texts((document,))
+
+
+def _cut(pieces: Iterator[Piece], name: str, source: DataSource) -> Iterator[Texts]:
+    """The one document in two, at character int(n * (1 - validation)), as nanoGPT cuts tiny Shakespeare."""
+    problems: Problems = []
+    found = [document for piece in pieces for document in piece.documents(problems)]
+    if problems:
+        raise BadDataError(problems)
+    if len(found) != 1:
+        message = f"tail cuts one document in two, there are {len(found)}"
+        raise problem_error(BadDataError, source.path or fetched_path(name), "split", message)
+    text, file, line, _ = found[0]
+    at = int(len(text) * (1 - source.validation))
+    yield Texts((Document(text[:at], file, line, "train"), Document(text[at:], file, line, "val")))
+
+
+# -- files of a folder -----------------------------------------------------------------------------
 
 
 def fetched_path(name: str) -> str:
     """Folder below the root where the fetch verb puts the files of source `name`."""
     return f"scratch/fetched/{name}"
+
+
+def source_folder(root: Root, name: str, source: DataSource) -> Path:
+    """Where the files of a local or fetched source lie."""
+    return (root.path / (str(source.path) if source.kind == "folder" else fetched_path(name))).resolve()
+
+
+def source_files(root: Root, name: str, source: DataSource) -> list[Path]:
+    """The text files of a local or fetched source; MissingError names the command that fetches them."""
+    if source.kind == "folder":
+        return folder_files(root, source)
+    folder = root.path / fetched_path(name)
+    if not folder.is_dir():
+        message = f"{name} is not here; run: repro data fetch {name} (or put its files into {fetched_path(name)})"
+        raise problem_error(MissingError, fetched_path(name), "", message)
+    return text_files(folder, fetched_path(name), f"run: repro data fetch {name}")
+
+
+def text_bytes(root: Root, name: str, source: DataSource) -> int:
+    """About how many bytes of text the source unpacks to: for the free-disk check, not for results."""
+    if source.kind == "wheel_wikipedia":
+        path = _wheel_file(source)
+        return path.stat().st_size * PACKED_RATIO[path.suffix]
+    return sum(path.stat().st_size * PACKED_RATIO.get(path.suffix, 1) for path in source_files(root, name, source))
+
+
+def check_pins(root: Root, name: str, source: DataSource, files: list[Path]) -> None:
+    """Compares a folder with its manifest before anything is tokenised; BadDataError with all that differs."""
+    folder = source_folder(root, name, source)
+    pins = read_pins(folder, root.shown(folder))
+    known = source.fetch.files if source.fetch else []
+    wanted = {file.name: file.sha256 for file in known} | (dict(pins.sha256) if pins else {})
+    if not wanted:
+        return
+    found = folder_hashes(root, folder, files)
+    file = root.shown(folder)
+    problems = [Problem(file, None, shard, "is missing") for shard in wanted if shard not in found]
+    problems += [
+        Problem(file, None, shard, f"has sha256 {found[shard]}, {sha256} is pinned: altered or cut short")
+        for shard, sha256 in wanted.items()
+        if shard in found and sha256 not in (None, found[shard])
+    ]
+    problems += [Problem(file, None, shard, "is not in the manifest") for shard in found if shard not in wanted]
+    if problems and pins and pins.documents is not None:
+        count = _count(root, source, files)
+        if count != pins.documents:
+            problems.append(Problem(file, None, "documents", f"{count} of {pins.documents} are here"))
+    if problems:
+        raise BadDataError(problems)
+
+
+def _count(root: Root, source: DataSource, files: list[Path]) -> int:
+    pieces = _folder_pieces(root, files, source.field, [])
+    return sum(1 for piece in pieces for _ in piece.documents([]))
+
+
+def check_count(root: Root, name: str, source: DataSource, count: int) -> None:
+    """BadDataError if a pinned number of documents is not the one that was read (a lost shard)."""
+    if source.kind == "wheel_wikipedia":
+        return
+    folder = source_folder(root, name, source)
+    pins: Pins | None = read_pins(folder, root.shown(folder))
+    for pinned in (source.pinned.get("documents"), pins.documents if pins else None):
+        if pinned is not None and count != pinned:
+            message = f"{count} documents found, {pinned} are pinned: files are missing or too many"
+            raise problem_error(BadDataError, source.path or fetched_path(name), "documents", message)
+
+
+# -- Wikipedia out of a wheel ----------------------------------------------------------------------
 
 
 def _wheel_file(source: DataSource) -> Path:
@@ -97,113 +247,3 @@ def _wikipedia(dump: bytes, file: str) -> Iterator[Document]:
         for _, text, _ in wiki.extract_pages(stream, filter_namespaces=("0",)):
             if not text.lstrip().lower().startswith("#redirect"):
                 yield Document(wiki.filter_wiki(text).strip(), file, None)
-
-
-def _fetched_files(root: Root, name: str, source: DataSource) -> list[Path]:
-    """Files of a source that is too large to ship; MissingError names the place. Never connects."""
-    path = source.path or fetched_path(name)
-    if not (root.path / path).is_dir():
-        message = f"{name} is not here; looked at {path}. This release fetches nothing: put .jsonl or .txt files there"
-        raise problem_error(MissingError, path, "", message)
-    return folder_files(root, source.model_copy(update={"path": path}))
-
-
-def _counted(documents: Iterator[Document], name: str, source: DataSource) -> Iterator[Document]:
-    """The same documents; BadDataError at the end if their number is not the pinned one (a lost shard)."""
-    count = 0
-    for document in documents:
-        count += 1
-        yield document
-    pinned = source.pinned.get("documents", count)
-    if count != pinned:
-        message = f"{count} documents found, {pinned} are pinned: files are missing or too many"
-        raise problem_error(BadDataError, source.path or fetched_path(name), "documents", message)
-
-
-def _folder_documents(root: Root, files: list[Path]) -> Iterator[Document]:
-    """A .txt file is one document, a .jsonl file has one a line under `text`; either may be gzipped."""
-    problems: list[Problem] = []
-    for path in files:
-        reader = _json_lines if path.name.endswith((".jsonl", ".jsonl.gz")) else _whole_text
-        if not path.is_file():  # a pipe would wait for ever
-            problems.append(Problem(root.shown(path), None, "", "is no regular file"))
-            continue
-        try:
-            with _opened(path) as stream:
-                yield from reader(stream, root.shown(path), problems)
-        except (OSError, EOFError, zlib.error) as error:
-            message = f"cannot be read to its end ({shown(str(error) or type(error).__name__)})"
-            problems.append(Problem(root.shown(path), None, "", message))
-        if len(problems) >= MAX_PROBLEMS:
-            problems.append(Problem(root.shown(path), None, "", "too many problems, the rest was not read"))
-            break
-    if problems:
-        raise BadDataError(problems)
-
-
-def _opened(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else open(path, "rb")
-
-
-def _whole_text(stream: BinaryIO, file: str, problems: list[Problem]) -> Iterator[Document]:
-    data = stream.read(MAX_DOCUMENT_BYTES + 1)
-    if len(data) > MAX_DOCUMENT_BYTES:
-        message = f"one document may have {MAX_DOCUMENT_BYTES} bytes; put one document a line into a .jsonl"
-        problems.append(Problem(file, None, "", message))
-        return
-    try:
-        yield Document(data.decode("utf-8"), file, None)
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        problems.append(Problem(file, line, "", f"not UTF-8 at byte {error.start}"))
-
-
-def _json_lines(stream: BinaryIO, file: str, problems: list[Problem]) -> Iterator[Document]:
-    number = 0
-    while len(problems) < MAX_PROBLEMS and (line := stream.readline(MAX_DOCUMENT_BYTES + 1)):
-        number += 1
-        if len(line) > MAX_DOCUMENT_BYTES:
-            problems.append(Problem(file, number, "", f"longer than {MAX_DOCUMENT_BYTES} bytes"))
-            return
-        if line.isspace():
-            continue
-        try:
-            text = _text_of(line.rstrip(b"\r\n"))
-        except (ValueError, RecursionError) as error:
-            problems.append(Problem(file, number, *_fault(error)))
-        else:
-            yield Document(text, file, number)
-
-
-def _text_of(line: bytes) -> str:
-    """The value of `text` in one line of strict JSON; raises ValueError or RecursionError."""
-    value = json.loads(line.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_once)
-    if not isinstance(value, dict) or not isinstance(value.get("text"), str):
-        raise ValueError('an object with the key "text" and a string under it is expected')
-    text: str = value["text"]
-    text.encode("utf-8")  # half of a surrogate pair passes JSON but is no text
-    return text
-
-
-def _fault(error: ValueError | RecursionError) -> tuple[str, str]:
-    """Key and message of a line that is no document."""
-    if isinstance(error, json.JSONDecodeError):
-        return "", f"not JSON: {error.msg} (column {error.colno})"
-    if isinstance(error, UnicodeDecodeError):
-        return "", f"not UTF-8 at byte {error.start} of the line"
-    if isinstance(error, UnicodeEncodeError):
-        return "text", "holds half of a surrogate pair, which is no text"
-    if isinstance(error, RecursionError):
-        return "", "nested too deeply"
-    return "", shown(str(error))
-
-
-def _refuse(word: str) -> float:
-    raise ValueError(f"{word} is not JSON")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return result

@@ -61,7 +61,7 @@ class Panel:
 
 
 def _varying(cells: list[Cell]) -> list[str]:
-    return [axis for axis in PANEL_AXES if len({cell.axes[axis] for cell in cells}) > 1]
+    return [axis for axis in PANEL_AXES if len({cell.axes.get(axis) for cell in cells}) > 1]
 
 
 def _lines(cell: Cell, index: Index) -> Iterator[Line]:
@@ -255,8 +255,9 @@ def write_bytes(path: Path, content: bytes) -> Path:
 
 
 def with_curves(plan: Plan) -> list[str]:
-    """Experiments whose runs are trainings, in the plan's order."""
-    return [name for name, cells in plan.cells.items() if cells and plan.runs[cells[0].run_ids[0]].kind == "train"]
+    """Experiments that train language models, in the plan's order."""
+    experiments = plan.configuration.experiments
+    return [name for name, cells in plan.cells.items() if cells and experiments[name].task == "lm"]
 
 
 def write_figures(root: Root, plan: Plan, index: Index) -> list[Path]:

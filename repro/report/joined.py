@@ -54,8 +54,8 @@ def _speed(records: list[Record]) -> float | None:
 
 def model_words(run: Run) -> str:
     """The model that runs, and the one it stands in for where they differ; for a check its name."""
-    if run.kind == "check":
-        return f"check {run.method}"
+    if "model" not in run.axes:
+        return f"check {run.method}" if run.kind == "check" else str(run.config["task"])
     base = str(run.axes["model"])
     actual = run.task.sized(base)
     return actual if actual == base else f"{actual} for {base}"
@@ -88,7 +88,7 @@ def seed_words(plan: Plan, experiments: list[str]) -> str:
 def heading_notes(plan: Plan, experiments: list[str], metrics: list[str]) -> tuple[str, ...]:
     """What every table says about its numbers: tier, models, data, protocols, rules, seeds."""
     runs = _runs_of(plan, experiments)
-    models = sorted({f"{'' if run.kind == 'check' else 'model '}{model_words(run)}" for run in runs})
+    models = sorted({f"{'model ' if 'model' in run.axes else ''}{model_words(run)}" for run in runs})
     return (
         f"tier {plan.tier}, {', '.join(models) or 'nothing planned'}",
         f"data {data_words(plan, experiments)}",

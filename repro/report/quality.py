@@ -37,7 +37,7 @@ def _recorded(plan: Plan, index: Index) -> list[tuple[Run, Record]]:
 def _starts_oddly(run: Run, record: Record) -> bool:
     """Whether the first training loss, before much is learned, lies outside [0, ln V + 1], V the vocabulary."""
     losses = (record.raw.get("curve") or {}).get("train_loss", [])
-    first = losses[0] if losses and "model" in run.config else None
+    first = losses[0] if losses and run.config.get("task") == "lm" else None
     return first is not None and not 0 <= first <= math.log(run.config["model"]["vocab"]) + FIRST_LOSS_SLACK
 
 

@@ -1,4 +1,4 @@
-"""Figures of theory checks: which check has which figures, and how they are made of its records' rows."""
+"""Figures beside the loss curves: of theory checks from the rows in their records, of descents from their curves."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repro.plan import Plan
+from repro.plan import Cell, Plan
 from repro.records.index import Index
-from repro.report import theory_a, theory_b
+from repro.report import theory_a, theory_b, theory_d
 from repro.report.figures import render, write_bytes
 from repro.report.table import write_file
 from repro.spec.paths import Root
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Rows = Sequence[dict[str, Any]]
+CONTROLS = {"none": "as they are", "permuted": "targets of other windows", "persistence": "targets less persistence"}
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure of a check: its name, what to see in it, which rows of a record's details it is made of."""
+    """One figure: its name, what to see in it, how it is drawn, which rows of a record it is made of."""
 
     name: str
     caption: str
@@ -30,11 +31,27 @@ class Drawing:
     key: str = "rows"
 
 
-# A check that is not here has a table and no figure.
+def _widest(rows: Rows) -> Rows:
+    """States at the start of the widest nets of the check: one curve a method."""
+    start = [row for row in rows if row["state"] == "start"]
+    width = max((row["width"] for row in start), default=0)
+    return [row for row in start if row["width"] == width]
+
+
+def _descents(curves: Rows) -> Figure:
+    named = [{**curve, "panel": CONTROLS[curve["control"]]} for curve in curves]
+    panels = list(dict.fromkeys(curve["panel"] for curve in named))
+    return theory_d.loss_curves(named, panels, "Training loss by residual coefficient, one step size for all")
+
+
+# By the check, or by the task of a training, that the records come from. What is not here has a table and no figure.
 DRAWINGS: dict[str, tuple[Drawing, ...]] = {
     "a_growth": (
-        Drawing("moments", "Hidden state by layer, with the bounds of A-T1 drawn in.", theory_a.moments, "layers"),
-        Drawing("gradients", "Gradient norm by layer.", theory_a.gradients, "layers"),
+        Drawing(
+            "moments",
+            "Hidden state by layer at the start, with the bounds of A-T1 dotted.",
+            lambda rows: theory_a.moments(_widest(rows)),
+        ),
     ),
     "b_gram": (Drawing("spectrum", "Smallest eigenvalue by family; hollow below its round-off.", theory_b.spectrum),),
     "b_convergence": (
@@ -43,25 +60,51 @@ DRAWINGS: dict[str, tuple[Drawing, ...]] = {
     "b_control": (Drawing("control", "The control cannot fall below its floor.", theory_b.control),),
     "b_limits": (Drawing("limits", "Error against depth and against width.", theory_b.limits),),
     "b_continuity": (Drawing("trajectories", "Tokens through depth.", theory_b.trajectories, "paths"),),
+    "d_rank_collapse": (
+        Drawing(
+            "ratio",
+            "Singular values of the attention sub-layer's output by beta and d_QK: the collapse needs variance 1/d_QK.",
+            theory_d.singular_values,
+        ),
+    ),
+    "d_rate": (
+        Drawing("descents", "Loss of gradient descent by beta, every draw.", theory_d.descents, "curves"),
+        Drawing("rates", "Rate of convergence against the kernel and against sigma_min.", theory_d.rates),
+        Drawing("conditioning", "sigma_min and the kernel along training.", theory_d.along_training, "spectra"),
+    ),
+    "forecast": (Drawing("descents", "Training loss by beta, every seed; controls beside.", _descents, "curve"),),
+    "flow": (Drawing("descents", "Risk by depth and width, every seed.", theory_b.descents, "curve"),),
 }
 
 
 def drawings(plan: Plan, index: Index, experiment: str) -> Iterator[tuple[Drawing, Rows]]:
     """The figures of one experiment with rows to draw, each row with the seed that drew it."""
     cells = plan.cells.get(experiment, [])
-    if not cells or plan.runs[cells[0].run_ids[0]].kind != "check":
+    if not cells:
         return
-    for drawing in DRAWINGS.get(cells[0].method, ()):
-        rows = [row for cell in cells for row in _rows(index, cell.run_ids, drawing.key)]
+    run = plan.runs[cells[0].run_ids[0]]
+    for drawing in DRAWINGS.get(run.method if run.kind == "check" else run.config["task"], ()):
+        rows = [row for cell in cells for row in _rows(index, cell, drawing.key)]
         if rows:
             yield drawing, rows
 
 
-def _rows(index: Index, run_ids: Sequence[str], key: str) -> Iterator[dict[str, Any]]:
-    for run_id in run_ids:
+def _rows(index: Index, cell: Cell, key: str) -> Iterator[dict[str, Any]]:
+    for run_id in cell.run_ids:
         record = index.train(run_id)
-        if record is not None and record.status == "complete":
+        if record is None or (key != "curve" and record.status != "complete"):
+            continue
+        if key == "curve":
+            yield from _curve(record.raw, cell)
+        else:
             yield from ({**row, "seed": record.seed} for row in record.raw["probes"].get(key, []))
+
+
+def _curve(raw: dict[str, Any], cell: Cell) -> Iterator[dict[str, Any]]:
+    """One row a run: its axes and parameters, steps and training losses."""
+    if raw.get("curve"):
+        steps = [tokens // raw["budget"]["tokens_per_step"] for tokens in raw["curve"]["tokens"]]
+        yield {**cell.axes, **cell.params, "seed": raw["seed"], "steps": steps, "losses": raw["curve"]["train_loss"]}
 
 
 def figure_name(experiment: str, drawing: Drawing) -> str:

@@ -99,6 +99,20 @@ def convergence(rows: Sequence[Row], draw: int = 0) -> Figure:
     return figure
 
 
+def descents(curves: Sequence[Row]) -> Figure:
+    """Risk against step of trained flows: rows with "layers", "heads", "seed", "steps", "losses"; a line a run."""
+    figure, (axes,) = _panels(1, "Gradient descent along the flow")
+    for place, ((layers, heads), own) in enumerate(_groups(curves, "layers", "heads").items()):
+        colour = PALETTE[place % len(PALETTE)]
+        for curve in own:
+            points = [(s, v) for s, v in zip(curve["steps"], curve["losses"], strict=True) if v is not None and v > 0]
+            axes.plot([s for s, _ in points], [v for _, v in points], color=colour, linewidth=0.9, alpha=0.7)
+        axes.plot([], [], color=colour, label=f"L {layers}, M {heads}")
+    axes.set(yscale="log", xlabel="step of gradient descent", ylabel="risk R")
+    _legend(axes)
+    return figure
+
+
 def control(rows: Sequence[Row]) -> Figure:
     """Risk of the control with conflicting targets, of its twin without, and the floor; rows of check `b_control`."""
     figure, (axes,) = _panels(1, "One sequence with two targets")

@@ -97,6 +97,26 @@ class TierTask(TierWork):
         return self.data if isinstance(self.data, str) else self.data.get(data, data)
 
 
+class TierForecast(TierWork):
+    """What a tier replaces in forecasts; they always run on a CPU."""
+
+    device: Literal["cpu"] = "cpu"
+    chunk: Annotated[Int, Field(ge=1, le=10_000)] = 20
+    data: dict[Name, Name] = {}
+    steps: Annotated[Int, Field(ge=1)] | None = None
+    windows: Annotated[Int, Field(ge=2)] | None = None
+
+
+class TierFlow(TierWork):
+    """What a tier replaces in mean-field flows; they always run on a CPU."""
+
+    device: Literal["cpu"] = "cpu"
+    chunk: Annotated[Int, Field(ge=1, le=10_000)] = 20
+    layers: list[Small] | None = None
+    heads: list[Small] | None = None
+    steps: Annotated[Int, Field(ge=1)] | None = None
+
+
 class TierChecks(TierWork):
     """What a tier replaces in theory checks: {check: {parameter: value}}; they always run on a CPU."""
 
@@ -110,6 +130,8 @@ class Tier(Strict):
 
     title: Text = ""
     lm: TierTask = TierTask()
+    forecast: TierForecast = TierForecast()
+    flow: TierFlow = TierFlow()
     check: TierChecks = TierChecks()
 
 

@@ -120,6 +120,44 @@ class LmExperiment(Sweep):
         return self
 
 
+class ForecastExperiment(Sweep):
+    """A sweep of paper D's single layer over residual coefficients and controls, by full-batch gradient descent.
+
+    `step_share` times one over the largest kernel eigenvalue at start, over all betas and seeds, is the step of all.
+    """
+
+    task: Literal["forecast"]
+    data: Name
+    d_qk: Annotated[Int, Field(ge=1, le=10**5)]
+    hidden: Annotated[Int, Field(ge=1, le=10**6)]
+    start: Literal["inverse_d_qk", "unit"] = "inverse_d_qk"
+    skip: Literal["both", "attention"] = "both"
+    betas: Annotated[list[Annotated[Float, Field(ge=0, le=1)]], Field(min_length=1), Once]
+    controls: Annotated[list[Literal["none", "permuted", "persistence"]], Field(min_length=1), Once] = ["none"]
+    length: Annotated[Int, Field(ge=2, le=10_000)] = 24
+    windows: Annotated[Int, Field(ge=2, le=10**6)] = 64
+    steps: Annotated[Int, Field(ge=1, le=10**7)]
+    metrics: Annotated[list[Name], Field(min_length=1), Once]
+    validations: Annotated[Int, Field(ge=4, le=100)] = 10
+
+
+class FlowExperiment(Sweep):
+    """A sweep of paper B's finite model over depth and width, by gradient descent in small steps of the flow."""
+
+    task: Literal["flow"]
+    layers: Annotated[list[Annotated[Int, Field(ge=1, le=4096)]], Field(min_length=1), Once]
+    heads: Annotated[list[Annotated[Int, Field(ge=1, le=4096)]], Field(min_length=1), Once]
+    sequences: Annotated[Int, Field(ge=1, le=1000)] = 3
+    tokens: Annotated[Int, Field(ge=1, le=1000)] = 3
+    dim: Annotated[Int, Field(ge=1, le=1000)] = 3
+    attention: Annotated[Float, Field(gt=0)] = 2.0
+    perturbation: Annotated[Float, Field(gt=0)] = 0.1
+    step_share: Annotated[Float, Field(gt=0, lt=2)] = 0.5
+    steps: Annotated[Int, Field(ge=1, le=10**7)]
+    metrics: Annotated[list[Name], Field(min_length=1), Once]
+    validations: Annotated[Int, Field(ge=4, le=100)] = 10
+
+
 class CheckExperiment(Sweep):
     """A sweep of one theory check: a cell for each point of `grid`, drawn once a seed."""
 
@@ -134,5 +172,10 @@ class CheckExperiment(Sweep):
         return [self.check]
 
 
-Experiment = LmExperiment | CheckExperiment
-KINDS: dict[str, type[LmExperiment] | type[CheckExperiment]] = {"lm": LmExperiment, "check": CheckExperiment}
+Experiment = LmExperiment | ForecastExperiment | FlowExperiment | CheckExperiment
+KINDS: dict[str, Any] = {
+    "lm": LmExperiment,
+    "forecast": ForecastExperiment,
+    "flow": FlowExperiment,
+    "check": CheckExperiment,
+}

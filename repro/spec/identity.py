@@ -6,14 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from repro.spec.catalogue import TierTask, TierWork
+from repro.spec.catalogue import TierFlow, TierForecast, TierTask, TierWork
 from repro.spec.checks import Check
-from repro.spec.experiment import LmExperiment, MethodChoice
+from repro.spec.experiment import FlowExperiment, ForecastExperiment, LmExperiment, MethodChoice
 from repro.spec.hashing import sha256_text, short
 from repro.spec.load import Configuration
 from repro.spec.methods import MethodEntry, resolve
 from repro.spec.rules import RULES
 
+FLOW = "mean_field"  # the one model of paper B: no method of the registry stands behind it
 MAX_LABEL = 100  # characters; records bound the whole alias
 
 
@@ -73,6 +74,64 @@ def cell_config(
         "threads": task.threads,
         "rules": {"train": RULES["train"], "data": RULES["data"]},
     }
+
+
+def forecast_config(
+    entry: MethodEntry, work: TierForecast, experiment: ForecastExperiment, beta: float, control: str, digest: str
+) -> dict[str, Any]:
+    """All that determines the numbers of one forecast but the seed: what the id covers."""
+    count = work.windows or experiment.windows
+    seeds = fewer(experiment.seeds, work.seeds)
+    return {
+        "kind": "train",
+        "task": "forecast",
+        "model": {
+            "d_qk": experiment.d_qk,
+            "hidden": experiment.hidden,
+            "skip": experiment.skip,
+            "start": experiment.start,
+        },
+        "method": {"name": entry.name, "params": {**entry.info.params, "beta": beta}, "sha256": entry.sha256},
+        "data": digest,
+        "windows": {"length": experiment.length, "count": count},
+        "control": control,
+        "validation": {"times": experiment.validations, "tokens": count * experiment.length},
+        "optimizer": {"name": "gd", "lr": {"betas": experiment.betas, "seeds": list(range(1, seeds + 1))}},
+        "schedule": {"shape": "constant", "warmup": 0.0, "final": 1.0},
+        "steps": work.steps or experiment.steps,
+        "tokens_per_step": count * experiment.length,
+        "micro_batch": count,
+        "precision": "fp64",
+        "threads": work.threads,
+        "rules": {"train": RULES["train"], "data": RULES["data"]},
+    }
+
+
+def flow_config(work: TierFlow, experiment: FlowExperiment, layers: int, heads: int) -> dict[str, Any]:
+    """All that determines the numbers of one mean-field flow but the seed: what the id covers."""
+    model = {"layers": layers, "heads": heads}
+    model |= {key: getattr(experiment, key) for key in ("sequences", "tokens", "dim", "attention", "perturbation")}
+    numbers = experiment.sequences * experiment.tokens
+    return {
+        "kind": "train",
+        "task": "flow",
+        "model": model,
+        "method": {"name": FLOW, "params": {}, "sha256": sha256_text(FLOW)},
+        "validation": {"times": experiment.validations, "tokens": numbers},
+        "optimizer": {"name": "gd", "lr": {"step_share": experiment.step_share}},
+        "schedule": {"shape": "constant", "warmup": 0.0, "final": 1.0},
+        "steps": work.steps or experiment.steps,
+        "tokens_per_step": numbers,
+        "micro_batch": experiment.sequences,
+        "precision": "fp64",
+        "threads": work.threads,
+        "rules": {"train": RULES["train"]},
+    }
+
+
+def fewer(seeds: int, most: int | None) -> int:
+    """Seeds of an experiment at a tier, which can only allow fewer than it asks for."""
+    return seeds if most is None else min(seeds, most)
 
 
 def check_config(check: Check, params: dict[str, Any], work: TierWork) -> dict[str, Any]:

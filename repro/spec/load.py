@@ -13,7 +13,7 @@ from repro.spec.catalogue import Device, Hardware, Models, ModelSpec, Suite, Tie
 from repro.spec.checks import CHECKS, with_params
 from repro.spec.data import DataSource, Sources
 from repro.spec.errors import ConfigError, Problem, ReproError, shown, suggest
-from repro.spec.experiment import KINDS, CheckExperiment, Experiment, LmExperiment
+from repro.spec.experiment import KINDS, CheckExperiment, Experiment, FlowExperiment, ForecastExperiment, LmExperiment
 from repro.spec.methods import MethodEntry, registry, resolve
 from repro.spec.metrics import PROTOCOLS
 from repro.spec.overrides import load_merged
@@ -144,17 +144,35 @@ def reference_problems(configuration: Configuration, name: str) -> list[Problem]
     if isinstance(experiment, CheckExperiment):
         known(("check",), experiment.check, CHECKS)
         return problems or list(_check_problems(experiment, document))
+    if isinstance(experiment, FlowExperiment):
+        _metrics_known(experiment.metrics, "flow", known)
+        return problems
+    if isinstance(experiment, ForecastExperiment):
+        known(("data",), experiment.data, series(configuration))
+        _metrics_known(experiment.metrics, "forecast", known)
+        return problems
     for index, model in enumerate(experiment.model):
         known(("model", index), model, configuration.models)
     known(("data",), experiment.data, texts(configuration))
-    for index, metric in enumerate(experiment.metrics):
-        known(("metrics", index), metric, PROTOCOLS)
+    _metrics_known(experiment.metrics, "lm", known)
     for index, choice in enumerate(experiment.methods or []):
         try:
             resolve(choice.name, choice.params, configuration.methods)
         except ValueError as error:
             problems.append(Problem(*document.place(("methods", index)), f"methods.{index}", str(error)))
     return problems
+
+
+def series(configuration: Configuration) -> list[str]:
+    """Names of the sources that a forecaster can be trained on."""
+    return [name for name, source in configuration.sources.items() if isinstance(source, SeriesSource)]
+
+
+def _metrics_known(metrics: list[str], task: str, known: Callable[..., None]) -> None:
+    """A metric measures one kind of run."""
+    names = [name for name, protocol in PROTOCOLS.items() if protocol.info.task == task]
+    for index, metric in enumerate(metrics):
+        known(("metrics", index), metric, names)
 
 
 def _check_problems(experiment: CheckExperiment, document: Document) -> Iterator[Problem]:
@@ -216,7 +234,7 @@ _STATED = re.compile(r"(?<![a-z])(lr|wd|dt)[ _=]*(\d+(?:\.\d+)?(?:e[-+]?\d+)?)",
 
 def title_warnings(experiment: Experiment, document: Document) -> list[Problem]:
     """A hand-written title that states a value which the experiment does not have."""
-    if isinstance(experiment, CheckExperiment):
+    if not isinstance(experiment, LmExperiment):
         return []
     have = {
         "lr": experiment.optimizer.lr,

@@ -102,7 +102,11 @@ class LanguageModel:
 
 
 # Task by its name in a configuration: where its class is. Only the one that is asked for is imported.
-TASKS: dict[str, tuple[str, str]] = {"lm": ("repro.train.tasks", "LanguageModel")}
+TASKS: dict[str, tuple[str, str]] = {
+    "lm": ("repro.train.tasks", "LanguageModel"),
+    "forecast": ("repro.train.forecast", "Forecast"),
+    "flow": ("repro.train.flow", "Flow"),
+}
 
 
 def make_task(config: dict[str, Any], folder: Path, micro_batch: int | None = None) -> Any:

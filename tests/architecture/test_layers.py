@@ -28,8 +28,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "methods": frozenset({"nn"}),
     "nn": frozenset({"spec"}),
     "data": frozenset({"spec"}),
-    "train": frozenset({"spec", "records", "nn", "data", "evaluate"}),  # checks of theory are found by name
-    "evaluate": frozenset({"spec", "records", "stats", "nn", "data", "train"}),
+    "train": frozenset({"spec", "records", "nn", "data", "evaluate", "theory"}),
+    "evaluate": frozenset({"spec", "records", "stats", "nn", "data", "train", "theory"}),
     "theory": frozenset({"spec", "records", "nn", "data"}),
     "verbs": ANY,
     "cli": frozenset({"spec", "verbs", "bench"}),

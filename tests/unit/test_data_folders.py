@@ -162,9 +162,10 @@ print(module.prepare(root, "mine", source, digest(source, root)))
 """
 DIE = "lambda *_: os._exit(9)"
 KILLS = {
-    "while the source is read": f"build._Sorter.take = {DIE}",
+    "while the source is read": f"build.tokenise_unit = {DIE}",
+    "before the files": f"build.select = {DIE}",
     "between the two files": f"build._unspool = {DIE}",
-    "before the manifest": f"build._check_written = {DIE}",
+    "before the manifest": f"build.written_overlap = {DIE}",
     "before the marker": f"build.write_marker = {DIE}",
     "before the rename": f"module.fsync_folder = {DIE}",
 }
@@ -195,7 +196,7 @@ def test_a_kill_leaves_nothing_that_looks_whole(root: Root, clean: dict[str, byt
     assert killed.returncode == 9, errors
     key = digest(source_of(), root)
     assert not data_folder(root, key).exists()
-    assert any(name.startswith(".tmp-") for name in entries(root))
+    assert any(name.startswith((".tmp-", ".shards-")) for name in entries(root))
     with pytest.raises(MissingError):
         load_manifest(root, key)
     _, folder = made(root)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from data_world import source_of
 
-from repro.data import sources
+from repro.data import formats, sources
 from repro.data.sources import Document, read_documents, text_bytes
 from repro.spec.data import DataSource
 from repro.spec.errors import BadDataError, MissingError, ReproError
@@ -104,7 +104,7 @@ def test_a_file_in_a_wrong_format_does_not_flood(root: Root) -> None:
 
 
 def test_over_long_documents_are_refused(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_DOCUMENT_BYTES", 50)
+    monkeypatch.setattr(formats, "MAX_DOCUMENT_BYTES", 50)
     folder = root.path / "texts"
     (folder / "a.jsonl").write_text('{"text": "ok"}\n' + json.dumps({"text": "x" * 60}) + "\n", "utf-8")
     (folder / "b.txt.gz").write_bytes(gzip.compress(b"x" * 10_000))
