@@ -91,7 +91,7 @@ class DataUsed(Strict):
     """Fingerprint of one split: its tokens, or rows of what is no text, which has no tokenizer."""
 
     name: Name
-    split: Literal["train", "val", "test"]
+    split: Literal["train", "val", "dev", "test"]
     sha256: Digest
     tokens: Count
     tokenizer_sha256: Digest | None

@@ -1,4 +1,4 @@
-"""Golden numbers of every metric: one fixed net on one fixed text; a change of a protocol shows, and needs a new version."""
+"""Golden numbers of every metric: one fixed net on one fixed text. A protocol that changes them needs a new version."""
 
 from __future__ import annotations
 
