@@ -228,7 +228,7 @@ def _fix_chunks(plan: Plan) -> None:
 
 
 def _group(run: Run) -> tuple[str, str]:
-    """Trainings of one (first experiment, method) share chunks; so do all checks of a paper, which take seconds each."""
+    """Trainings of one (first experiment, method) share chunks; so do all checks of a paper, seconds each."""
     return (f"checks of paper {run.paper}", "") if run.kind == "check" else (run.experiments[0], run.method)
 
 

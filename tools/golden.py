@@ -55,7 +55,7 @@ def configuration(name: str) -> dict[str, Any]:
 def losses(name: str, folder: Path) -> dict[str, list[float | None]]:
     """Training loss of each step and validation loss before the first and after each, in nats a token."""
     job = {
-        "id": "golden", "alias": name, "full_sha256": "0" * 64, "data": str(folder), "micro_batch": 3,
+        "id": "golden", "alias": name, "full_sha256": "0" * 64, "data": str(folder), "micro_batch": 2,
         "checkpoints": str(folder / "ckpt"), "device": "cpu", "devices": 1,
     }  # fmt: skip
     limits = Limits(deadline=None, wall=None, stop=[], checkpoint_share=0.01, checkpoint_longest=1e9)

@@ -54,7 +54,10 @@ def table(rows: list[Row]) -> None:
         [
             (
                 *(row.id, row.ratio, _number(row.median, row.unit), _number(row.minimum, row.unit)),
-                *(_number(row.spread, row.unit), "-" if row.bar is None else f"<= {row.bar:g}"),
+                *(
+                    _number(row.spread, row.unit),
+                    "-" if row.bar is None else f"{'>=' if row.at_least else '<='} {row.bar:g}",
+                ),
                 *("-" if row.noise is None else f"{row.noise:.1%}", words[row.ok], row.peer),
             )
             for row in rows
@@ -64,6 +67,11 @@ def table(rows: list[Row]) -> None:
     for row in rows:
         if row.detail:
             print(f"{row.id}: {row.detail}")
+
+
+def _bar(row: Row) -> str:
+    """The bar, and on which side of it a ratio has to lie."""
+    return "-" if row.bar is None else f"{'>=' if row.at_least else '<='} {row.bar:g}"
 
 
 def _number(value: float | None, unit: str) -> str:

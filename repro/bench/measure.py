@@ -44,7 +44,7 @@ class Row:
     """One line of the result. `ok` is None where there is nothing to judge: no peer, or no bar.
 
     `unit` is "ratio" or "seconds"; `spread` the range over rounds; `noise` how far the same code measured twice
-    was off; `detail` why there is no number, or what was shown to be equal.
+    was off; `detail` why there is no number, or what was shown to be equal. With `at_least` the bar is a lower one.
     """
 
     id: str
@@ -60,6 +60,7 @@ class Row:
     noise: float | None = None
     rounds: int = 0
     detail: str = ""
+    at_least: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The contract's fields first; numbers to six digits."""

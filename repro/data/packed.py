@@ -278,7 +278,7 @@ class TokenFile:
         if header.file_bytes <= IN_MEMORY_BYTES:
             held = np.fromfile(path, token_dtype(header.vocab), header.count, offset=HEADER_BYTES)
             held.setflags(write=False)
-            _compare(path, hashlib.sha256(memoryview(held)).hexdigest(), header)
+            _compare(path, hashlib.sha256(held.data).hexdigest(), header)
             return cls(path, header, held)
         if _verified.get(key) != identity and (verify or not is_marked(path, header)):
             check_payload(path, header)

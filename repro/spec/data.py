@@ -37,7 +37,7 @@ _PACKED = ("", ".gz", ".bz2", ".zst")
 LINE_SUFFIXES = tuple(
     f"{name}{packed}" for name in (".jsonl", ".json") for packed in _PACKED if name + packed != ".json"
 )
-TEXT_SUFFIXES = (*LINE_SUFFIXES, *(f".txt{packed}" for packed in _PACKED), ".parquet")
+TEXT_SUFFIXES = (*(f".txt{packed}" for packed in _PACKED), *LINE_SUFFIXES, ".parquet")
 RelativePath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$", max_length=300)]
 LocalPath = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,1000}$")]
 

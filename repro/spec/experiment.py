@@ -92,6 +92,7 @@ class Sweep(Strict):
 class LmExperiment(Sweep):
     """A sweep of language models: (model x optimiser grid x methods) cells, each run once a seed.
 
+    `order` "epochs" takes every block once an epoch, "random_windows" windows anywhere with replacement, as nanoGPT.
     With `tuning_seeds` a rate of the grid is chosen for each method on runs of other seeds than those reported.
     """
 
@@ -103,6 +104,7 @@ class LmExperiment(Sweep):
     optimizer: Optimizer
     schedule: Schedule = Schedule()
     precision: Literal["fp32", "bf16"] = "fp32"
+    order: Literal["epochs", "random_windows"] = "epochs"
     methods: Annotated[list[MethodChoice], Field(min_length=1)] | None = None
     tuning_seeds: Annotated[Int, Field(ge=0, le=100)] = 0
     metrics: Annotated[list[Name], Field(min_length=1), Once]

@@ -55,7 +55,9 @@ def cell_config(
     per_step = task.batch_tokens or experiment.batch_tokens
     tokens = task.tokens or experiment.tokens
     optimizer = experiment.optimizer.model_dump()
-    return {
+    # The usual order is left out, so that the option moved no id.
+    unusual = {} if experiment.order == "epochs" else {"order": experiment.order}
+    return unusual | {
         "kind": "train",
         "task": experiment.task,
         "model": model.model_dump(),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.data.prepare import load_manifest
-from repro.data.tokenise import tokenizer
+from repro.data.tokenise import prepared_tokenizer
 from repro.evaluate.evidence import Evidence, compute
 from repro.records.skeleton import eval_skeleton
 from repro.records.store import newest_record
@@ -46,6 +46,6 @@ def _evidence(worker: Worker, job: dict[str, Any], record: dict[str, Any]) -> An
     load_weights(net, Path(job["weights"]), record["weights_sha256"])
     if config["task"] != "lm":
         return task.evidence(net.to(device), device)
-    coder = tokenizer(load_manifest(worker.root, config["data"])["tokenizer"])
+    coder = prepared_tokenizer(Path(job["data"]), load_manifest(worker.root, config["data"]))
     fetched = worker.root.scratch / "fetched"
     return Evidence(task, net.to(device), job["eval_tokens"], device, coder.raw, fetched)

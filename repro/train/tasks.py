@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from repro.data.order import step_blocks
+from repro.data.loader import Loader
 from repro.data.packed import TokenFile
 from repro.nn.gpt import GPT, GPTConfig, initialise
 from repro.nn.method_api import load_method
@@ -59,8 +59,14 @@ class LanguageModel:
         self.context = int(config["model"]["context"])
         self.per_step = int(config["tokens_per_step"]) // self.context
         self.micro_batch = min(micro_batch or self.per_step, self.per_step)
-        self.train = TokenFile.open(folder / "train.bin")
-        self.validation = TokenFile.open(folder / "val.bin")
+        # The parent has verified both files before the first run; here a file that has not changed since is believed.
+        train = TokenFile.open(folder / "train.bin", verify=False)
+        self.validation = TokenFile.open(folder / "val.bin", verify=False)
+        pieces, rest = divmod(self.per_step, self.micro_batch)
+        if rest:  # the plan has refused it; a smaller last piece would be another loader
+            raise ValueError(f"{self.per_step} sequences a step are no multiple of the micro-batch, {self.micro_batch}")
+        order = config.get("order", "epochs")
+        self.train = Loader(train, self.context, self.per_step, config["seed"], order, accumulation=pieces)
 
     def build(self) -> nn.Module:
         """GPT with the run's method; draws keyed by (seed, parameter name)."""
@@ -71,9 +77,7 @@ class LanguageModel:
 
     def step_batches(self, step: int) -> list[Batch]:
         """int64 tensors [micro_batch, context] of inputs and targets."""
-        blocks = step_blocks(self.config["seed"], step, self.per_step, self.train.blocks(self.context))
-        pieces = [blocks[start : start + self.micro_batch] for start in range(0, len(blocks), self.micro_batch)]
-        return [self._tensors(self.train, piece) for piece in pieces]
+        return [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in self.train.micro_batches(step)]
 
     def validation_batches(self, tokens: int) -> Iterator[Batch]:
         """Evenly spaced blocks of the validation file, each once, in file order, whatever the batch size."""
@@ -81,11 +85,8 @@ class LanguageModel:
         count = min(max(1, tokens // self.context), available)
         blocks = np.arange(count) * available // count
         for start in range(0, count, self.micro_batch):
-            yield self._tensors(self.validation, blocks[start : start + self.micro_batch])
-
-    def _tensors(self, file: TokenFile, blocks: Any) -> Batch:
-        inputs, targets = file.gather(blocks, self.context)
-        return torch.from_numpy(inputs), torch.from_numpy(targets)
+            inputs, targets = self.validation.gather(blocks[start : start + self.micro_batch], self.context)
+            yield torch.from_numpy(inputs), torch.from_numpy(targets)
 
     def loss_sums(self, model: nn.Module, batch: Batch) -> tuple[Tensor, int]:
         """Sum of the token losses (nats) and the number of target tokens."""

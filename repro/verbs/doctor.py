@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from repro.data.sources import fetched_path
 from repro.data.whole import prepared_problems
 from repro.plan import Plan, build_plan
 from repro.records.index import load_index
@@ -267,8 +266,8 @@ def data(plan: Plan, name: str, source: DataSource | SeriesSource | LabelledSour
         return Line("ok", what, "prepared")
     if not needed:
         return Line("ok", what, f"not prepared; no run at tier {plan.tier} needs it")
-    fetched = isinstance(source, DataSource) and source.kind == "fetched"
-    fetch = f"put its files under {fetched_path(name)}, then " if fetched else ""
+    absent = source.fetch is not None and not (root.scratch / "fetched" / name).is_dir()
+    fetch = f"repro data fetch {name} && " if absent else ""
     return Line("warn", what, "not prepared", f"{fetch}repro data prepare {name} (or let Snakemake do it)")
 
 

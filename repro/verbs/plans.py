@@ -100,6 +100,8 @@ def origins(whole: Plan, run: Run) -> list[tuple[str, Any, str]]:
     tiers = documents["tiers", ""]
     if run.kind == "check":
         return _check_origins(documents, run)
+    if run.config["task"] != "lm":
+        return _descent_origins(documents, run)
     size = run.task.sized(run.axes["model"])
     found: list[tuple[str, Any, str]] = []
     for key, value in _flat(run.config, ()):
@@ -150,6 +152,20 @@ def _check_origins(documents: dict[tuple[str, str], Document], run: Run) -> list
     return found
 
 
+def _descent_origins(documents: dict[tuple[str, str], Document], run: Run) -> list[tuple[str, Any, str]]:
+    """Values of a training that is no language model's: out of the tier or the experiment, where it names them."""
+    experiment, tiers, task = documents["experiment", run.experiments[0]], documents["tiers", ""], run.config["task"]
+    found: list[tuple[str, Any, str]] = []
+    for key, value in _flat(run.config, ()):
+        names = [_NAMED.get(key[-1], key[-1]), f"{key[-1]}s"]
+        asked = [(tiers, (run.tier, task, name)) for name in names] + [(experiment, (name,)) for name in names]
+        given = [_at(document, path) for document, path in asked if path in document.places]
+        place = SEED_PLACE if key == ("seed",) else given[0] if given else "repro/spec/identity.py"
+        found.append((".".join(map(str, key)), value, place))
+    return found
+
+
+_NAMED = {"count": "windows", "times": "validations"}  # what experiments and tiers call it
 _TIER_KEYS = {
     ("steps",): "tokens",
     ("tokens_per_step",): "batch_tokens",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from repro.spec.experiment import MethodChoice
+from repro.spec.experiment import LmExperiment, MethodChoice
 from repro.spec.load import load_configuration
 from repro.spec.methods import registry
 from repro.spec.paths import find_root
@@ -56,7 +56,8 @@ def test_the_losses_are_the_committed_ones(name: str, twice: tuple[dict[str, Any
 def test_every_method_that_a_papers_experiment_names_has_committed_losses() -> None:
     """A method that is only dropped in needs no second file; one that stands for a paper does."""
     experiments = load_configuration(find_root()).experiments.values()
-    choices: list[MethodChoice] = [choice for one in experiments if one.paper for choice in one.methods or []]
+    sweeps = [one for one in experiments if one.paper and isinstance(one, LmExperiment)]
+    choices: list[MethodChoice] = [choice for one in sweeps for choice in one.methods or []]
     assert {choice.name.casefold() for choice in choices} <= GOLDEN.keys()
 
 

@@ -34,7 +34,7 @@ def letters(ids: list[int]) -> bytes:
 def values(folder: Path) -> dict[str, float]:
     """All values by protocol id and name, but for the encoder that has to be fetched."""
     evidence = Evidence(task_of(write_data(folder)), Guess(), 400, torch.device("cpu"), letters)
-    chosen = [name for name, protocol in PROTOCOLS.items() if not protocol.info.needs]
+    chosen = [name for name, protocol in PROTOCOLS.items() if not protocol.info.needs and protocol.info.task == "lm"]
     return {
         f"{PROTOCOLS[name].id} {value}": number
         for name in chosen

@@ -253,7 +253,9 @@ def test_the_final_step_counts_not_the_best_of_the_curve() -> None:
     losses = [float(loss) for _, loss in rows]
     assert min(losses) == expected["wrong_minimum"]
     plan = plan_of("smoke")
-    runs = [run for run in plan.runs.values() if "a_stability" in run.experiments and run.axes.get("weight_decay") == 0.0]
+    runs = [
+        run for run in plan.runs.values() if "a_stability" in run.experiments and run.axes.get("weight_decay") == 0.0
+    ]
     raws = []
     for run in runs:
         tokens = [run.tokens * int(step) // 100 for step, _ in rows]

@@ -112,13 +112,13 @@ def test_odd_names_are_shown_short_and_printable(name: str, shared: Checkout, re
 
 
 def test_data_that_is_not_there_is_exit_69_and_names_the_command(shared: Checkout, repro_main: Main) -> None:
-    run = next(iter(build_plan(Root(shared.path), "smoke").runs.values()))
+    run = next(run for run in build_plan(Root(shared.path), "smoke").runs.values() if run.data == "embedded_lm")
     code, out, err = repro_main(shared, "run", run.id)
     assert (code, out) == (69, "")
     assert "repro data prepare embedded_lm" in err
     code, _, err = repro_main(shared, "data", "verify", "embedded_lm")
     assert code == 69, err
-    paper = next(iter(build_plan(Root(shared.path), "paper").runs.values()))
+    paper = next(run for run in build_plan(Root(shared.path), "paper").runs.values() if run.data == "openwebtext")
     code, _, err = repro_main(shared, "run", paper.id)
     assert (code, "openwebtext" in err) == (69, True)
 

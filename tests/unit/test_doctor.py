@@ -131,7 +131,7 @@ def test_data_that_a_planned_run_needs(checkout):
     assert "repro data prepare embedded_lm" in needed.mend
     assert doctor.data(plan, "openwebtext", sources["openwebtext"]).state == "ok"
     large = build_plan(checkout, "paper")
-    assert "scratch/fetched/openwebtext" in doctor.data(large, "openwebtext", sources["openwebtext"]).mend
+    assert "repro data fetch openwebtext" in doctor.data(large, "openwebtext", sources["openwebtext"]).mend
 
 
 def test_damaged_data_are_a_fail(checkout):

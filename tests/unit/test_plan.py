@@ -19,7 +19,7 @@ from repro.dag import is_missing
 from repro.dispatch import find_runs
 from repro.plan import Plan, build_plan
 from repro.spec.errors import ConfigError
-from repro.spec.experiment import Experiment, LmExperiment
+from repro.spec.experiment import CheckExperiment, Experiment, LmExperiment
 from repro.spec.hashing import sha256_text, short
 from repro.spec.paths import Root, find_root
 from repro.verbs.plans import SEED_PLACE, origins
@@ -232,8 +232,12 @@ def test_tokens_are_whole_steps() -> None:
 
 def points(plan: Plan, one: Experiment) -> int:
     """Cells that an experiment asks for at the plan's tier."""
+    if isinstance(one, CheckExperiment):
+        return math.prod(map(len, one.grid.values()))
     if not isinstance(one, LmExperiment):
-        return math.prod(map(len, getattr(one, "grid", {}).values()))
+        tier = getattr(plan.configuration.tiers[plan.tier], one.task)
+        axes = [key for key in ("betas", "controls", "layers", "heads", "depths", "residuals") if hasattr(one, key)]
+        return math.prod(len(getattr(tier, key, None) or getattr(one, key)) for key in axes)
     rates = len(plan.configuration.tiers[plan.tier].lm.lr_grid or one.optimizer.lr) if one.tuning_seeds else 0
     grid = len(one.model) * (rates or len(one.optimizer.lr)) * len(one.optimizer.weight_decay)
     return grid * len(one.methods or plan.configuration.methods)
@@ -351,7 +355,7 @@ def test_show_names_lines_that_really_hold_the_value(checkout: Checkout) -> None
 
 def test_show_finds_runs_by_id_alias_and_chunk(checkout: Checkout, repro_main: Main) -> None:
     plan = build_plan(Root(checkout.path), "smoke")
-    run = random.Random(0).choice([run for run in plan.runs.values() if run.kind == "train"])
+    run = random.Random(0).choice([run for run in plan.runs.values() if run.config.get("task") == "lm"])
     for name in (run.id, run.alias, run.chunk):
         code, out, _ = repro_main(checkout, "show", name, "--json")
         rows = {row["id"]: row for row in map(json.loads, out.splitlines())}

@@ -14,6 +14,7 @@ rule prepare:
     retries: 0  # data that are not there do not come by asking again
     conda:
         "../../environment.yml"
+    threads: 16
     resources:
         **SUITE.site_words(),
         mem_mb=2000,
@@ -21,7 +22,7 @@ rule prepare:
     params:
         name=lambda wildcards: SUITE.data[wildcards.digest],
     shell:
-        "python -m repro data prepare {params.name:q} 2>&1 | tee -i {log:q}"
+        "python -m repro data prepare {params.name:q} --workers {threads} 2>&1 | tee -i {log:q}"
 
 
 # Training waits for this file: no document of the validation split may stand in the training split.
@@ -35,6 +36,7 @@ rule leakage:
     retries: 0  # data that are not there do not come by asking again
     conda:
         "../../environment.yml"
+    threads: 16
     resources:
         **SUITE.site_words(),
         mem_mb=2000,
@@ -42,4 +44,4 @@ rule leakage:
     params:
         name=lambda wildcards: SUITE.data[wildcards.digest],
     shell:
-        "python -m repro data leakage {params.name:q} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python -m repro data leakage {params.name:q} --out {output:q} --workers {threads} 2>&1 | tee -i {log:q}"
