@@ -17,6 +17,7 @@ from typing import Any
 import typer
 
 from repro.cli import app
+from repro.spec.checks import CHECKS
 from repro.spec.load import load_configuration
 from repro.spec.methods import registry
 from repro.spec.metrics import METRICS, PROTOCOLS
@@ -117,7 +118,7 @@ def methods(only: set[str] | None = None) -> str:
 def needed_methods(text: str) -> set[str]:
     """Methods that a page must list: those it lists already, and those that a paper's experiment names."""
     experiments = load_configuration(Root(ROOT)).experiments.values()
-    named = {choice.name.casefold() for one in experiments if one.paper for choice in one.methods or []}
+    named = {choice.name.casefold() for one in experiments if one.paper for choice in getattr(one, "methods", None) or []}
     return named | set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 
@@ -125,10 +126,22 @@ def metrics() -> str:
     """Every value that tables and claims can speak of, and the protocol that makes it."""
     rows = []
     for metric in METRICS.values():
+        if metric.checked:
+            continue
         info = PROTOCOLS[metric.family].info
         options = ", ".join(f"{key} = {value}" for key, value in info.options.items()) or "none"
         rows.append((code(metric.name), code(metric.protocol), metric.unit, metric.better, info.says, options))
     return table(("value", "protocol", "unit", "better is", "how it is worked out", "options"), rows)
+
+
+def checks() -> str:
+    """Every theory check: what it says, its values, its settings at full size."""
+    rows = []
+    for check in CHECKS.values():
+        values = ", ".join(code(name) for name in check.info.values)
+        params = ", ".join(f"{key} = {value}" for key, value in check.info.params.items())
+        rows.append((code(check.id), check.info.ref.removeprefix("paper_").upper(), check.info.says, values, params))
+    return table(("check", "paper", "what it says", "values", "full size"), rows)
 
 
 # Command line
@@ -173,6 +186,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/architecture.md": {"layers": layers, "modules": module_table},
     "docs/methods.md": {"methods": methods},
     "docs/metrics.md": {"metrics": metrics},
+    "docs/theory.md": {"checks": checks},
     "docs/cli.md": {"verbs": command_line},
 }
 

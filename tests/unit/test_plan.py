@@ -324,10 +324,13 @@ def test_show_names_lines_that_really_hold_the_value(checkout: Checkout) -> None
     )
     plan = build_plan(Root(checkout.path), "smoke")
     found: dict[str, dict[str, tuple[Any, str]]] = {}
+    names: dict[str, list[str]] = {}
+    for alias, run in plan.by_alias().items():
+        names.setdefault(run.id, []).append(alias)
     for run in plan.runs.values():
         rows = origins(plan, run)
         assert [key for key, _, _ in rows] == list(dict.fromkeys(key for key, _, _ in rows))
-        found[run.alias] = {key: (value, place) for key, value, place in rows}
+        found |= {alias: {key: (value, place) for key, value, place in rows} for alias in names[run.id]}
         for key, value, place in rows:
             for part in re.split(r" scaled by ", place):
                 if not re.search(r":\d+$", part):
