@@ -7,21 +7,30 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from repro.cost import Cost, check_cost, estimate, flow_cost, forecast_cost
-from repro.spec.catalogue import TierChecks, TierFlow, TierForecast, TierTask, TierWork
+from repro.cost import Cost, check_cost, classify_cost, estimate, flow_cost, forecast_cost
+from repro.spec.catalogue import ModelSpec, TierChecks, TierClassify, TierFlow, TierForecast, TierTask, TierWork
 from repro.spec.checks import CHECKS, with_params
 from repro.spec.data import digest
-from repro.spec.experiment import CheckExperiment, Experiment, FlowExperiment, ForecastExperiment, LmExperiment
+from repro.spec.experiment import (
+    CheckExperiment,
+    ClassifyExperiment,
+    Experiment,
+    FlowExperiment,
+    ForecastExperiment,
+    LmExperiment,
+)
 from repro.spec.identity import (
     Choice,
     cell_config,
     check_config,
     check_label,
     chosen_methods,
+    classify_config,
     fewer,
     flow_config,
     forecast_config,
     label_of,
+    pretrained_config,
     scaled,
 )
 from repro.spec.load import Configuration
@@ -75,6 +84,8 @@ def drafts(configuration: Configuration, tier: str, experiment: Experiment, dige
         return _forecast_drafts(configuration, scale.forecast, experiment, digests)
     if isinstance(experiment, FlowExperiment):
         return _flow_drafts(scale.flow, experiment)
+    if isinstance(experiment, ClassifyExperiment):
+        return _classify_drafts(configuration, scale.classify, experiment, digests)
     return _check_drafts(scale.check, experiment)
 
 
@@ -206,6 +217,51 @@ def _flow_drafts(work: TierFlow, experiment: FlowExperiment) -> Drafts:
             )
         )
     return made
+
+
+def _classify_drafts(
+    configuration: Configuration, work: TierClassify, experiment: ClassifyExperiment, digests: dict[str, str]
+) -> Drafts:
+    """Depths by residuals on or off; the blocks are Pre-LN's, as GPT-2's are."""
+    entry, source = configuration.methods["pre_ln"], work.data.get(experiment.data, experiment.data)
+    sha256, given = _digest(configuration, source, digests), experiment.pretrained
+    text = None if given.data is None else work.data.get(given.data, given.data)
+    of_text = _digest(configuration, text, digests) if text else ""
+    pretrained = pretrained_config(configuration, entry, work, experiment, of_text)
+    whole = configuration.models[work.sized(given.model)]
+    made = Drafts()
+    if text:
+        faults = _unfit(pretrained["run"], configuration.text(text).vocabulary)
+        made.faults += [("pretrained", fault) for fault in faults]
+    made.faults += _too_large(whole, work.depths or experiment.depths, experiment.context)
+    for layers, residual in product(work.depths or experiment.depths, experiment.residuals):
+        point = {"layers": layers, "residual": residual}
+        config = classify_config(entry, work, experiment, point, sha256, pretrained)
+        made.cells.append(
+            Draft(
+                label=f"L{layers}/{'residual' if residual else 'none'}",
+                method=entry.name,
+                params=config["method"]["params"],
+                axes={"model": given.model, **point},
+                config=config,
+                cost=classify_cost(config, whole),
+                work=work,
+                seeds=fewer(experiment.seeds, work.seeds),
+                tokens=config["steps"] * config["tokens_per_step"],
+                tracks=("classify",),
+                metrics=tuple(experiment.metrics),
+                source=source,
+            )
+        )
+    return made
+
+
+def _too_large(whole: ModelSpec, depths: list[int], context: int) -> Iterator[tuple[str, str]]:
+    """Blocks and tokens that the pretrained model does not have."""
+    if max(depths) > whole.n_layer:
+        yield "depths", f"the pretrained model has {whole.n_layer} layers, {max(depths)} are asked for"
+    if context > whole.context:
+        yield "context", f"the pretrained model has a context of {whole.context}, {context} is asked for"
 
 
 def _check_drafts(work: TierChecks, experiment: CheckExperiment) -> Drafts:

@@ -95,6 +95,18 @@ def forecast_cost(config: dict[str, Any]) -> Cost:
     return Cost(flops, PROCESS_GB + 1.0, seconds / 60, 0.0, "cpu", 1)
 
 
+def classify_cost(config: dict[str, Any], whole: ModelSpec) -> Cost:
+    """Cost of fine-tuning a cut model on sentences half as long as what is kept of them; pretraining is made once."""
+    model, cut = config["model"], {"n_layer": config["model"]["layers"], "context": config["model"]["context"]}
+    sentences = config["steps"] * config["tokens_per_step"]
+    flops = flops_per_token(whole.model_copy(update=cut)) * sentences * model["context"] / 2
+    passes = config["steps"] * -(-config["tokens_per_step"] // config["micro_batch"])
+    seconds = flops / (CPU_FLOPS * config["threads"]) + passes * CPU_STEP_SECONDS
+    pretraining = config["pretrained"].get("run")
+    memory = memory_gb(whole, pretraining["micro_batch"] if pretraining else config["micro_batch"], "cpu")
+    return Cost(flops, memory, seconds / 60, 0.0, "cpu", 1)
+
+
 FLOW_LAYER_SECONDS = 2.5e-4  # forward and backward of one layer of small heads, measured
 
 

@@ -18,6 +18,7 @@ from repro.spec.claim_ledger import Ledger
 from repro.spec.claims import Claim, UnusedFile
 from repro.spec.data import Sources
 from repro.spec.experiment import Experiment
+from repro.spec.fetching import Encoders
 
 FOLDER = Path(__file__).resolve().parents[1] / "workflow" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -28,6 +29,7 @@ MODELS: dict[str, Any] = {
     "data": Sources,
     "suite": Suite,
     "hardware": Hardware,
+    "encoders": Encoders,
     "claims": list[Claim],
     "claims_unused": UnusedFile,
     "claims_registered": Ledger,

@@ -12,12 +12,14 @@ from repro.records.index import Index
 from repro.report import theory_a, theory_b, theory_d
 from repro.report.figures import render, write_bytes
 from repro.report.table import write_file
+from repro.spec.metrics import METRICS
 from repro.spec.paths import Root
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Rows = Sequence[dict[str, Any]]
+ERRORS = ("train_error", "dev_error")
 CONTROLS = {"none": "as they are", "permuted": "targets of other windows", "persistence": "targets less persistence"}
 
 
@@ -73,6 +75,11 @@ DRAWINGS: dict[str, tuple[Drawing, ...]] = {
         Drawing("conditioning", "sigma_min and the kernel along training.", theory_d.along_training, "spectra"),
     ),
     "forecast": (Drawing("descents", "Training loss by beta, every seed; controls beside.", _descents, "curve"),),
+    "classify": (
+        Drawing(
+            "depth", "Error by layers kept, with and without residuals, every seed.", theory_d.depth_errors, "errors"
+        ),
+    ),
     "flow": (Drawing("descents", "Risk by depth and width, every seed.", theory_b.descents, "curve"),),
 }
 
@@ -96,8 +103,16 @@ def _rows(index: Index, cell: Cell, key: str) -> Iterator[dict[str, Any]]:
             continue
         if key == "curve":
             yield from _curve(record.raw, cell)
+        elif key == "errors":
+            yield {**cell.axes, "seed": record.seed, **{name: _measured(index, run_id, name) for name in ERRORS}}
         else:
             yield from ({**row, "seed": record.seed} for row in record.raw["probes"].get(key, []))
+
+
+def _measured(index: Index, run_id: str, name: str) -> float | None:
+    """A metric of one run; None where it has no current record."""
+    record = index.evals(run_id).get(METRICS[name].family)
+    return record.value(name) if record else None
 
 
 def _curve(raw: dict[str, Any], cell: Cell) -> Iterator[dict[str, Any]]:

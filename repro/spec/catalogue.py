@@ -117,6 +117,23 @@ class TierFlow(TierWork):
     steps: Annotated[Int, Field(ge=1)] | None = None
 
 
+class TierClassify(TierWork):
+    """What a tier replaces in classifications and in the pretraining before them; they always run on a CPU."""
+
+    device: Literal["cpu"] = "cpu"
+    chunk: Annotated[Int, Field(ge=1, le=10_000)] = 20
+    data: dict[Name, Name] = {}
+    model: dict[Name, Name] = {}
+    depths: list[Small] | None = None
+    sentences: Annotated[Int, Field(ge=2)] | None = None
+    epochs: Small | None = None
+    pretrain_steps: Annotated[Int, Field(ge=1)] | None = None
+
+    def sized(self, model: str) -> str:
+        """Name of the model that is pretrained in place of `model`."""
+        return self.model.get(model, model)
+
+
 class TierChecks(TierWork):
     """What a tier replaces in theory checks: {check: {parameter: value}}; they always run on a CPU."""
 
@@ -132,6 +149,7 @@ class Tier(Strict):
     lm: TierTask = TierTask()
     forecast: TierForecast = TierForecast()
     flow: TierFlow = TierFlow()
+    classify: TierClassify = TierClassify()
     check: TierChecks = TierChecks()
 
 

@@ -12,7 +12,12 @@ from repro.spec.metrics import METRICS
 from repro.spec.model import Float, Int, Name, Strict, Text
 
 SCALES = ("smoke", "desk", "proxy", "paper")  # from the smallest to the paper's own
-VIEWS = ("diverged", "lr_tolerance")  # worked out from the records; every other metric is a value of a protocol
+STEPS_SHARE = "steps_share"  # of the steps after which `a` has the training loss that `b` ends at
+VIEWS = (
+    "diverged",
+    "lr_tolerance",
+    STEPS_SHARE,
+)  # worked out from the records; every other metric is a value of a protocol
 UNKNOWN = "unknown"
 THEORY = "theory"  # stands for a setting: the statement names no data and no training
 EVERY_RUN = "every_run"  # no statistics: the statement must hold in each run
@@ -21,6 +26,7 @@ ClaimId = Annotated[str, StringConstraints(pattern=r"^[A-D]-[CTE]\d{1,3}[a-z]?$"
 Counts = Annotated[list[Annotated[Int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 Positive = Annotated[Float, Field(gt=0)]
 Some = Annotated[str, StringConstraints(min_length=1, max_length=2000, strict=True)]
+ArmAxis = Literal["layers", "heads", "residual", "control"]
 Provenance = Literal["seed", "paper", "code", "secondary", "derived"]
 
 # Which test may decide which kind, what the kind may report, and how many arms it compares (None: any number).
@@ -77,15 +83,20 @@ class Row(Strict):
 
 
 class Arm(Strict):
-    """One method or check of a comparison; `params` are those that tell it from the method's other cells."""
+    """One method or check of a comparison; `params` and `axes` are those that tell it from the method's other cells.
+
+    `axes` are points of an experiment's own grid that are no parameter of the method.
+    """
 
     method: Name
     params: dict[Name, Any] = {}
+    axes: dict[ArmAxis, bool | Int | Name] = {}
 
     @property
     def label(self) -> str:
-        """`peri_ln dt=0.1`."""
-        return " ".join([self.method, *(f"{key}={value}" for key, value in self.params.items())])
+        """`peri_ln dt=0.1`, `pre_ln layers=6 residual=True`."""
+        named = (*self.params.items(), *self.axes.items())
+        return " ".join([self.method, *(f"{key}={value}" for key, value in named)])
 
 
 AnArm = Annotated[Arm, BeforeValidator(lambda value: {"method": value} if isinstance(value, str) else value)]
@@ -348,6 +359,8 @@ def _undecidable(claim: Claim, decide: Decide, arms: int) -> Found:
         yield ("cells",), f"kind {claim.kind} cannot be decided with {arms} arms"
     if (claim.kind == "rate") != (claim.metric == "diverged"):
         yield ("metric",), "kind rate and metric diverged go together"
+    if claim.metric == STEPS_SHARE and (claim.kind != "bound" or arms != 2):
+        yield ("metric",), f"{STEPS_SHARE} is a bound on how soon `a` is where `b` ends: two arms"
     if claim.metric == "lr_tolerance" and (claim.kind != "ratio" or decide.test != "sign" or not claim.reported.low):
         yield ("metric",), "lr_tolerance is a ratio with a low end, decided by sign"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StringConstraints, model_validator
 
-from repro.spec.model import Float, Int, Name, Strict, Text
+from repro.spec.model import Digest, Float, Int, Name, Strict, Text
 
 
 def _listed(value: object) -> object:
@@ -160,6 +160,58 @@ class FlowExperiment(Sweep):
     validations: Annotated[Int, Field(ge=4, le=100)] = 10
 
 
+class Pretrained(Strict):
+    """Weights to start from: a GPT that the suite trains itself on `data`, or the GPT-2 in a folder of scratch/fetched.
+
+    `model` is the whole shape before it is cut; of a folder it tells the plan how large it is, and `sha256` pins what
+    is in it (`repro.nn.pretrained.fingerprint`), since other weights are another experiment.
+    """
+
+    model: Name
+    data: Name | None = None
+    steps: Annotated[Int, Field(ge=1, le=10**7)] | None = None
+    batch_tokens: Annotated[Int, Field(ge=1, le=10**6)] | None = None
+    lr: Rate | None = None
+    folder: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,80}$", strict=True)] | None = None
+    sha256: Digest | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        own, theirs = ("data", "steps", "batch_tokens", "lr"), ("folder", "sha256")
+        given = {key for key in (*own, *theirs) if getattr(self, key) is not None}
+        if given not in (set(own), set(theirs)):
+            raise ValueError(f"needs either {', '.join(own)} (a GPT of our own) or {', '.join(theirs)} (a GPT-2)")
+        return self
+
+
+class ClassifyExperiment(Sweep):
+    """A sweep of paper D's classification of sentences by a pretrained GPT cut to `depths` blocks, skips on or off.
+
+    The same `sentences` of the training split serve all seeds, which draw the head and the order; `context` is the
+    number of tokens kept of a sentence, `batch` the sentences of one step.
+    """
+
+    task: Literal["classify"]
+    data: Name
+    pretrained: Pretrained
+    depths: Annotated[list[Annotated[Int, Field(ge=1, le=1000)]], Field(min_length=1), Once]
+    residuals: Annotated[list[StrictBool], Field(min_length=1), Once] = [True, False]
+    sentences: Annotated[Int, Field(ge=2, le=10**7)]
+    context: Annotated[Int, Field(ge=1, le=10**5)]
+    epochs: Annotated[Int, Field(ge=1, le=10_000)]
+    batch: Annotated[Int, Field(ge=1, le=10**5)]
+    optimizer: Optimizer
+    schedule: Schedule = Schedule()
+    metrics: Annotated[list[Name], Field(min_length=1), Once]
+    validations: Annotated[Int, Field(ge=4, le=100)] = 10
+
+    @model_validator(mode="after")
+    def _one_rate(self) -> Self:
+        if len(self.optimizer.lr) > 1 or len(self.optimizer.weight_decay) > 1:
+            raise ValueError("optimizer takes one lr and one weight_decay here: nothing chooses among several")
+        return self
+
+
 class CheckExperiment(Sweep):
     """A sweep of one theory check: a cell for each point of `grid`, drawn once a seed."""
 
@@ -174,10 +226,11 @@ class CheckExperiment(Sweep):
         return [self.check]
 
 
-Experiment = LmExperiment | ForecastExperiment | FlowExperiment | CheckExperiment
+Experiment = LmExperiment | ForecastExperiment | FlowExperiment | ClassifyExperiment | CheckExperiment
 KINDS: dict[str, Any] = {
     "lm": LmExperiment,
     "forecast": ForecastExperiment,
     "flow": FlowExperiment,
+    "classify": ClassifyExperiment,
     "check": CheckExperiment,
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, RootModel, StringConstraints, model_validator
 
-from repro.spec.model import Digest, Int, Strict
+from repro.spec.model import Digest, Int, Strict, Text
 
 _PLAIN = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*$"  # no part begins with a dot: none leads out
 FileName = Annotated[str, StringConstraints(pattern=_PLAIN, max_length=300, strict=True)]
@@ -64,6 +64,18 @@ class Fetch(Strict):
         """What will be downloaded, where it is known."""
         sizes = [file.bytes for file in self.files]
         return self.bytes if not sizes or None in sizes else sum(size or 0 for size in sizes)
+
+
+class Encoder(Strict):
+    """A pretrained model in Hugging Face form that a metric reads from scratch/fetched."""
+
+    title: Text
+    licence: Text
+    fetch: Fetch
+
+
+class Encoders(RootModel[dict[FileName, Encoder]]):
+    """config/encoders.yaml."""
 
 
 def is_plain(name: str) -> bool:

@@ -6,9 +6,17 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from repro.spec.catalogue import TierFlow, TierForecast, TierTask, TierWork
+from repro.spec.catalogue import TierClassify, TierFlow, TierForecast, TierTask, TierWork
 from repro.spec.checks import Check
-from repro.spec.experiment import FlowExperiment, ForecastExperiment, LmExperiment, MethodChoice
+from repro.spec.experiment import (
+    ClassifyExperiment,
+    FlowExperiment,
+    ForecastExperiment,
+    LmExperiment,
+    MethodChoice,
+    Optimizer,
+    Schedule,
+)
 from repro.spec.hashing import sha256_text, short
 from repro.spec.load import Configuration
 from repro.spec.methods import MethodEntry, resolve
@@ -16,6 +24,9 @@ from repro.spec.rules import RULES
 
 FLOW = "mean_field"  # the one model of paper B: no method of the registry stands behind it
 MAX_LABEL = 100  # characters; records bound the whole alias
+PRETRAINING_SEED = 1  # one pretrained model serves all runs, as one GPT-2 does
+CURVE_SENTENCES = 256  # training sentences that the loss is taken on while a classifier trains
+AT_ONCE = 8  # sentences in one pass, alike in length; fewer pad less, more need fewer passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +139,78 @@ def flow_config(work: TierFlow, experiment: FlowExperiment, layers: int, heads: 
         "precision": "fp64",
         "threads": work.threads,
         "rules": {"train": RULES["train"]},
+    }
+
+
+def pretrained_config(
+    configuration: Configuration, entry: MethodEntry, work: TierClassify, experiment: ClassifyExperiment, digest: str
+) -> dict[str, Any]:
+    """What a classifier starts from: a folder by its content, or the whole configuration of our own pretraining.
+
+    `digest` is that of the text which our own is trained on.
+    """
+    given = experiment.pretrained
+    if given.folder is not None:
+        return {"origin": "folder", "folder": given.folder, "sha256": given.sha256}
+    model = configuration.models[work.sized(given.model)]
+    per_step = given.batch_tokens or 0
+    optimizer = Optimizer.model_validate({"name": "adamw", "lr": given.lr, "weight_decay": 0.1}).model_dump()
+    run = {
+        "task": "lm",
+        "model": model.model_dump(),
+        "method": {"name": entry.name, "params": entry.info.params, "sha256": entry.sha256},
+        "data": digest,
+        "validation": {"times": 4, "tokens": configuration.text(_text_of(work, experiment)).curve_tokens},
+        "optimizer": optimizer | {"lr": given.lr, "weight_decay": 0.1},
+        "schedule": Schedule().model_dump(),
+        "steps": work.pretrain_steps or given.steps,
+        "tokens_per_step": per_step,
+        "micro_batch": max(1, per_step // model.context),
+        "precision": "fp32",
+        "threads": work.threads,
+        "rules": {"train": RULES["train"], "data": RULES["data"]},
+        "seed": PRETRAINING_SEED,
+    }
+    return {"origin": "own", "run": run}
+
+
+def _text_of(work: TierClassify, experiment: ClassifyExperiment) -> str:
+    """Source of the text that our own pretraining takes."""
+    name = str(experiment.pretrained.data)
+    return work.data.get(name, name)
+
+
+def classify_config(
+    entry: MethodEntry,
+    work: TierClassify,
+    experiment: ClassifyExperiment,
+    point: dict[str, Any],
+    digest: str,
+    pretrained: dict[str, Any],
+) -> dict[str, Any]:
+    """All that determines the numbers of one classification but the seed: what the id covers.
+
+    `point` holds layers and residual. What counts as a token elsewhere is a sentence here.
+    """
+    sentences, epochs = work.sentences or experiment.sentences, work.epochs or experiment.epochs
+    optimizer = experiment.optimizer.model_dump()
+    return {
+        "kind": "train",
+        "task": "classify",
+        "model": {**point, "context": experiment.context},
+        "method": {"name": entry.name, "params": entry.info.params, "sha256": entry.sha256},
+        "pretrained": pretrained,
+        "data": digest,
+        "sentences": sentences,
+        "validation": {"times": experiment.validations, "tokens": min(sentences, CURVE_SENTENCES)},
+        "optimizer": optimizer | {"lr": optimizer["lr"][0], "weight_decay": optimizer["weight_decay"][0]},
+        "schedule": experiment.schedule.model_dump(),
+        "steps": max(1, round(epochs * sentences / experiment.batch)),
+        "tokens_per_step": experiment.batch,
+        "micro_batch": min(AT_ONCE, experiment.batch),
+        "precision": "fp32",
+        "threads": work.threads,
+        "rules": {"train": RULES["train"], "data": RULES["data"]},
     }
 
 

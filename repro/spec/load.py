@@ -13,8 +13,17 @@ from repro.spec.catalogue import Device, Hardware, Models, ModelSpec, Suite, Tie
 from repro.spec.checks import CHECKS, with_params
 from repro.spec.data import DataSource, Sources
 from repro.spec.errors import ConfigError, Problem, ReproError, shown, suggest
-from repro.spec.experiment import KINDS, CheckExperiment, Experiment, FlowExperiment, ForecastExperiment, LmExperiment
+from repro.spec.experiment import (
+    KINDS,
+    CheckExperiment,
+    ClassifyExperiment,
+    Experiment,
+    FlowExperiment,
+    ForecastExperiment,
+    LmExperiment,
+)
 from repro.spec.methods import MethodEntry, registry, resolve
+from repro.spec.fetching import Encoder, Encoders
 from repro.spec.metrics import PROTOCOLS
 from repro.spec.overrides import load_merged
 from repro.spec.paths import Root
@@ -28,7 +37,7 @@ Value = TypeVar("Value")
 class Configuration:
     """Everything that a plan is made of.
 
-    `documents` of experiments (by name) and `files` (suite, tiers, models, data, hardware) know file and line.
+    `documents` of experiments (by name) and `files` (suite, tiers, models, data, hardware, encoders) know file and line.
     """
 
     root: Root
@@ -37,6 +46,7 @@ class Configuration:
     models: dict[str, ModelSpec]
     sources: dict[str, DataSource | SeriesSource | LabelledSource]
     hardware: dict[str, Device]
+    encoders: dict[str, Encoder]
     methods: dict[str, MethodEntry]
     experiments: dict[str, Experiment]
     documents: dict[str, Document]
@@ -73,6 +83,7 @@ def load_configuration(root: Root) -> Configuration:
         "suite": take(lambda: load_merged(Suite, suite_files, [root.shown(path) for path in suite_files]))
     }
     kinds: dict[str, Any] = {"tiers": Tiers, "models": Models, "data": Sources, "hardware": Hardware}
+    kinds["encoders"] = Encoders
     files |= {name: take(partial(_catalogue, root, name, kind)) for name, kind in kinds.items()}
     methods = take(registry) or {}
     for path in sorted((root.config / "experiments").glob("*.yml")):
@@ -82,10 +93,10 @@ def load_configuration(root: Root) -> Configuration:
     experiments = {experiment.name: experiment for pair in pairs if pair for experiment, _ in [pair]}
     if collect.problems:
         raise ConfigError(collect.problems)
-    suite, tiers, models, sources, hardware = (files[name][0] for name in ("suite", *kinds))
+    suite, tiers, models, sources, hardware, encoders = (files[name][0] for name in ("suite", *kinds))
     places = {name: document for name, (_, document) in files.items()}
     configuration = Configuration(
-        root, suite, tiers, models, sources, hardware, methods, experiments, documents, places
+        root, suite, tiers, models, sources, hardware, encoders, methods, experiments, documents, places
     )
     problems = [problem for name in experiments for problem in reference_problems(configuration, name)]
     problems += [*_catalogue_problems(configuration), *_tier_check_problems(configuration)]
@@ -151,6 +162,13 @@ def reference_problems(configuration: Configuration, name: str) -> list[Problem]
         known(("data",), experiment.data, series(configuration))
         _metrics_known(experiment.metrics, "forecast", known)
         return problems
+    if isinstance(experiment, ClassifyExperiment):
+        known(("data",), experiment.data, labelled(configuration))
+        known(("pretrained", "model"), experiment.pretrained.model, configuration.models)
+        if experiment.pretrained.data is not None:
+            known(("pretrained", "data"), experiment.pretrained.data, texts(configuration))
+        _metrics_known(experiment.metrics, "classify", known)
+        return problems
     for index, model in enumerate(experiment.model):
         known(("model", index), model, configuration.models)
     known(("data",), experiment.data, texts(configuration))
@@ -166,6 +184,11 @@ def reference_problems(configuration: Configuration, name: str) -> list[Problem]
 def series(configuration: Configuration) -> list[str]:
     """Names of the sources that a forecaster can be trained on."""
     return [name for name, source in configuration.sources.items() if isinstance(source, SeriesSource)]
+
+
+def labelled(configuration: Configuration) -> list[str]:
+    """Names of the sources that a classifier can be trained on."""
+    return [name for name, source in configuration.sources.items() if isinstance(source, LabelledSource)]
 
 
 def _metrics_known(metrics: list[str], task: str, known: Callable[..., None]) -> None:
@@ -213,6 +236,11 @@ def _catalogue_problems(configuration: Configuration) -> list[Problem]:
             for base, source in tier.lm.data.items():
                 place = (label, "lm", "data", base)
                 wanted += [("tiers", place, name, texts(configuration)) for name in (base, source)]
+        for base, size in tier.classify.model.items():
+            wanted += [("tiers", (label, "classify", "model", base), n, configuration.models) for n in (base, size)]
+        for base, source in tier.classify.data.items():
+            same = labelled(configuration) if base in labelled(configuration) else texts(configuration)
+            wanted += [("tiers", (label, "classify", "data", base), name, same) for name in (base, source)]
     suite = configuration.suite
     wanted.append(("suite", ("tier",), suite.tier, configuration.tiers))
     wanted.append(("suite", ("planning_device",), suite.planning_device, configuration.hardware))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from repro.plan import Cell, Plan, Run
+from repro.spec.claim_model import STEPS_SHARE
 from repro.spec.claims import UNKNOWN, VIEWS, Arm, Claim, Selector
 from repro.spec.errors import ConfigError, problem_error
 from repro.spec.metrics import METRICS
-from repro.stats.cells import COMPLETE, DIVERGED, CellResult, IndexLike, cell_result
+from repro.stats.cells import COMPLETE, DIVERGED, MISSING, CellResult, IndexLike, cell_result
+from repro.stats.steps import steps_share_of
 from repro.stats.tuned import tuned
 
 SCORE = "val_loss"  # what a tolerance is read of
+OF_TASK = {"forecast": "single-layer Transformer", "flow": "mean-field Transformer"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def metric_of(claim: Claim) -> str | None:
 
 def _matches(cell: Cell, arm: Arm, axes: dict[str, Any]) -> bool:
     named = cell.method == arm.method and all(cell.params.get(key) == value for key, value in arm.params.items())
-    return named and all(cell.axes.get(key) == value for key, value in axes.items())
+    return named and all(cell.axes.get(key) == value for key, value in (*axes.items(), *arm.axes.items()))
 
 
 def find_arms(claim: Claim, cells: Selector, plan: Plan, index: IndexLike) -> dict[str, ArmData] | str:
@@ -82,7 +85,21 @@ def find_arms(claim: Claim, cells: Selector, plan: Plan, index: IndexLike) -> di
         ids = dict(zip(matching[0].seeds, matching[0].run_ids, strict=True))
         every = tuple(run_id for cell in matching for run_id in cell.run_ids)
         found[role] = ArmData(f"{arm.label}{said}", grid, plan.runs[matching[0].run_ids[0]], ids, every)
-    return found
+    return {"a": steps_share(found["a"], found["b"], index)} if claim.metric == STEPS_SHARE else found
+
+
+def steps_share(a: ArmData, b: ArmData, index: IndexLike) -> ArmData:
+    """Arm `a` with one number a seed: the share of its steps after which it has the loss that `b` ends at."""
+    states = {
+        seed: b.only.states.get(seed, MISSING) if state == COMPLETE else state for seed, state in a.only.states.items()
+    }
+    values = {
+        seed: steps_share_of(index.train(a.run_ids[seed]), index.train(b.run_ids[seed]))
+        for seed, state in states.items()
+        if state == COMPLETE
+    }
+    result = CellResult(states, values)
+    return replace(a, label=f"{a.label} to where {b.label} ends", grid={0.0: result}, all_ids=(*a.all_ids, *b.all_ids))
 
 
 def _at_rate(claim: Claim, cells: Selector, fitting: list[Cell], index: IndexLike) -> tuple[list[Cell], str]:
@@ -139,9 +156,8 @@ def setting_gaps(claim: Claim, run: Run, plan: Plan) -> Gaps:
     theirs = claim.setting
     if theirs is None:
         return Gaps((), ())
-    base = str(run.axes.get("model", UNKNOWN))
     pairs: dict[str, tuple[Any, Any]] = {
-        "model": (run.task.sized(base), theirs.model),
+        "model": (_model_words(run), theirs.model),
         "data": (run.data or UNKNOWN, theirs.data),
         "tokens": (run.tokens, theirs.tokens),
     }
@@ -157,6 +173,12 @@ def setting_gaps(claim: Claim, run: Run, plan: Plan) -> Gaps:
         tuple(f"{key} ({_said(pairs[key][0])}, not {_said(pairs[key][1])})" for key in differ),
         tuple(f"{key} (ours {_said(our)})" for key, (our, _) in pairs.items() if key in unknown),
     )
+
+
+def _model_words(run: Run) -> str:
+    """The name of the model that runs: a listed one, or what the task itself fixes."""
+    named = str(run.axes.get("model", UNKNOWN))
+    return OF_TASK.get(run.config.get("task", ""), run.task.sized(named))
 
 
 def _said(value: object) -> str:

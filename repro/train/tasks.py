@@ -107,6 +107,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "lm": ("repro.train.tasks", "LanguageModel"),
     "forecast": ("repro.train.forecast", "Forecast"),
     "flow": ("repro.train.flow", "Flow"),
+    "classify": ("repro.train.classify", "Classify"),
 }
 
 

@@ -11,6 +11,7 @@ from repro.spec.catalogue import Hardware, Models, Suite, Tiers
 from repro.spec.claims import check_claims, known_names
 from repro.spec.data import Sources
 from repro.spec.errors import BadDataError, ConfigError, Problem, ReproError, problem_error
+from repro.spec.fetching import Encoders
 from repro.spec.load import Configuration, load_configuration, read_experiment, reference_problems, title_warnings
 from repro.spec.methods import read_method
 from repro.spec.overrides import load_merged
@@ -24,6 +25,7 @@ CATALOGUES: dict[str, Any] = {
     "models": Models,
     "data": Sources,
     "hardware": Hardware,
+    "encoders": Encoders,
 }
 
 

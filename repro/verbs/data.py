@@ -9,6 +9,7 @@ from typing import Any
 from repro.records.store import replace_text
 from repro.spec.data import DataSource, Source, digest
 from repro.spec.errors import BadDataError, ConfigError, MissingError, ReproError, problem_error, shown, suggest
+from repro.spec.fetching import Fetch
 from repro.spec.hashing import short
 from repro.spec.load import load_configuration
 from repro.spec.paths import Root, find_root
@@ -51,17 +52,27 @@ def fetch_source(name: str, origin: str | None) -> None:
     """
     from repro.data.fetch import fetch
 
-    root, source = _source(name)
-    if source.fetch is None:
-        message = f"{name} is of kind {source.kind}: it says no place to fetch it from (key fetch)"
-        raise problem_error(ConfigError, "config/data.yaml", name, message)
-    documents = source.pinned.get("documents")
-    done = fetch(root, name, source.fetch, origin, documents if isinstance(documents, int) else None)
+    spec, documents = _what_to_fetch(name)
+    root = find_root()
+    done = fetch(root, name, spec, origin, documents)
     for file in done.pinned_here[:20]:
         say(f"{name}: nobody has published a hash of {file}: the one of this download is pinned in its manifest.json")
     if len(done.pinned_here) > 20:
         say(f"{name}: and {len(done.pinned_here) - 20} more")
     say(f"{name}: {done.files} files in {root.shown(done.folder)}, {done.brought} of them brought now, all verified")
+
+
+def _what_to_fetch(name: str) -> tuple[Fetch, int | None]:
+    """Files of a source or of an encoder, and how many documents they hold where that is pinned."""
+    encoders = load_configuration(find_root()).encoders
+    if name in encoders:
+        return encoders[name].fetch, None
+    _, source = _source(name)
+    if source.fetch is None:
+        message = f"{name} is of kind {source.kind}: it says no place to fetch it from (key fetch)"
+        raise problem_error(ConfigError, "config/data.yaml", name, message)
+    documents = source.pinned.get("documents")
+    return source.fetch, documents if isinstance(documents, int) else None
 
 
 def prepare_source(name: str, workers: int | None = None) -> None:

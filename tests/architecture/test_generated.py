@@ -17,7 +17,7 @@ CONFIG = ROOT / "config"
 FILES = [(path, "experiment") for path in sorted((CONFIG / "experiments").glob("*.yaml"))]
 OTHER_CLAIM_FILES = {"unused": "claims_unused", "registered": "claims_registered"}
 FILES += [(path, OTHER_CLAIM_FILES.get(path.stem, "claims")) for path in sorted((CONFIG / "claims").glob("*.yaml"))]
-FILES += [(CONFIG / f"{name}.yaml", name) for name in ("tiers", "models", "data", "suite", "hardware")]
+FILES += [(CONFIG / f"{name}.yaml", name) for name in ("tiers", "models", "data", "suite", "hardware", "encoders")]
 
 
 @pytest.fixture(scope="module")

@@ -204,12 +204,12 @@ def plausible(run: Run) -> Outcome:
         return 0.5
     draw = random.Random(f"{run.method} {sorted(run.params.items())} {run.axes} {run.seed}")
     stands = {"simplenorm": 0.2, "peri_ln": 0.1}.get(run.method, 0.02)
-    rate = float(run.axes["lr"])
+    rate = float(run.axes.get("lr", 3e-3))
     if rate > stands or (run.method == "post_ln" and run.seed % 3 == 0):
         return "diverged"
     base = {"pre_ln": 2.31, "post_ln": 2.60, "peri_ln": 2.29, "simplenorm": 2.27, "pre_qk": 2.30}.get(run.method, 2.35)
     base -= 0.03 if run.params.get("dt") == 0.1 else 0.0
-    base -= 0.08 if "355m" in str(run.axes["model"]) else 0.0
+    base -= 0.08 if "355m" in str(run.axes.get("model")) else 0.0
     common = random.Random(run.seed).gauss(0, 0.02)
     return float(f"{base + 0.05 * abs(math.log10(rate / 3e-3)) + common + draw.gauss(0, 0.006):.6g}")
 

@@ -174,7 +174,7 @@ def test_yaml_blocks_read_as_the_suite_reads_them(tmp_path: Path) -> None:
     from repro.spec.catalogue import Models, SlurmSite
     from repro.spec.claims import Claim
     from repro.spec.data import Sources
-    from repro.spec.experiment import LmExperiment
+    from repro.spec.experiment import KINDS
     from repro.spec.reading import read_yaml
 
     made: list[str] = []
@@ -188,11 +188,11 @@ def test_yaml_blocks_read_as_the_suite_reads_them(tmp_path: Path) -> None:
             elif "slurm" in value:
                 made.append(type(SlurmSite.model_validate(value["slurm"])).__name__)
             elif "name" in value:
-                made.append(type(LmExperiment.model_validate(value)).__name__)
+                made.append(type(KINDS[value["task"]].model_validate(value)).__name__)
             else:
                 kind = Sources if "kind" in next(iter(value.values())) else Models
                 made.append(type(kind.model_validate(value)).__name__)
-    assert sorted(made) == ["Claim", "LmExperiment", "Models", "SlurmSite", "Sources"]
+    assert set(made) == {"Claim", "Models", "SlurmSite", "Sources", *(kind.__name__ for kind in KINDS.values())}
 
 
 def _anchors(path: Path) -> set[str]:

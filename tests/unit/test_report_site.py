@@ -61,7 +61,7 @@ def test_the_page_needs_no_script_and_no_network(page):
     assert not re.search(r"https?://|//[a-z]|@import|url\(", text)
     for attributes in (*page.all("a"), *page.all("img")):
         target = attributes.get("href") or attributes.get("src")
-        assert target.startswith(("#", "figures/curves_"))
+        assert target.startswith(("#", "figures/curves_", "figures/theory_"))
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
 
 
@@ -115,7 +115,7 @@ def test_s10_names_from_records_and_files_are_text_only():
     assert "\u202e" not in text
     assert "<img src=x" in "".join(page.words)
     plain_rows = Page(render_page(plan, world(plan, lambda run: None), [claim])).all("tr")
-    assert len(page.all("tr")) == len(plain_rows) + 3  # no row but those of the two quality notes and their head
+    assert len(page.all("tr")) == len(plain_rows) + 4  # no row but those of the three quality notes and their head
     picture = render(draw(hostile, index, "p01"))["svg"].decode("utf-8")
     assert {node.tag.split("}")[1] for node in ElementTree.fromstring(picture).iter()} <= {
         *(
@@ -158,8 +158,22 @@ def test_quality_notes_name_what_a_reader_should_know():
     assert "p01/pre_ln/s2@smoke" in found["loss at the start outside 0 to ln(vocabulary) + 1"].message
     assert "p01/pre_ln/s4@smoke" in found["ended above the entropy of single tokens: learned nothing"].message
     assert "oom on purpose" in found["runs that failed"].message
+    short = found["fewer finished runs than planned"]
+    assert (short.severity, short.value, short.message) == ("info", 1, "p01/pre_ln (3 of 4)")
     clean = plan_of("smoke")
     assert quality_notes(clean, world(clean, lambda run: 2.3)) == []
+
+
+def test_runs_of_one_experiment_on_different_bytes_are_told():
+    plan = plan_only("p01", ["pre_ln"], 3)
+    parts = [{"name": "t", "split": "val", "sha256": c * 64, "tokens": 9, "tokenizer_sha256": None} for c in "aab"]
+    raws = [train_record(run, data=[part]) for run, part in zip(plan.runs.values(), parts, strict=True)]
+    notes = quality_notes(plan, index_of(plan.configuration.root, raws))
+    (note,) = [note for note in notes if note.rule.startswith("data of one name")]
+    assert (note.severity, note.value, note.message) == ("warning", 1, "p01 (t val)")
+    alike = [train_record(run, data=parts[:1]) for run in plan.runs.values()]
+    again = quality_notes(plan, index_of(plan.configuration.root, alike))
+    assert not [note for note in again if "different content" in note.rule]
 
 
 def test_panels_follow_the_grid_and_hold_every_planned_cell():
@@ -232,6 +246,6 @@ def test_case_c05_seeds_made_with_different_versions_are_flagged():
     ]
     root = plan.configuration.root
     (note,) = [n for n in quality_notes(plan, index_of(root, raws)) if "different versions" in n.rule]
-    assert (note.severity, note.message) == ("warning", "1: p01/pre_ln (torch)")
+    assert (note.severity, note.message) == ("warning", "p01/pre_ln (torch)")
     alike = [train_record(run, environment=environment | {"packages": stacks[0]}) for run in (first, second)]
     assert not [n for n in quality_notes(plan, index_of(root, alike)) if "different versions" in n.rule]

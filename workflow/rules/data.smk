@@ -17,7 +17,7 @@ rule prepare:
     threads: 16
     resources:
         **SUITE.site_words(),
-        mem_mb=2000,
+        mem_mb=4000,
         runtime="60m",
     params:
         name=lambda wildcards: SUITE.data[wildcards.digest],
@@ -39,7 +39,7 @@ rule leakage:
     threads: 16
     resources:
         **SUITE.site_words(),
-        mem_mb=2000,
+        mem_mb=4000,
         runtime="60m",
     params:
         name=lambda wildcards: SUITE.data[wildcards.digest],
