@@ -12,6 +12,8 @@ PLANNED_MFU = 0.4  # share of the peak that a well-made 124M-1.5B run reaches on
 CPU_FLOPS = 8e9  # per thread; measured with byte-level models of width 64 on the machines that the suite is tested on
 CPU_STEP_SECONDS = 0.012  # fixed cost of one optimiser step of a small model on a CPU
 PROCESS_GB = 1.6  # resident memory of a child that has imported torch and lightning and holds no model
+SENTENCE_TOKENS = 16  # of a phrase of SST-2, with what fills up its batch
+TABLE_FLOPS = 100.0  # worth of one number of a table in a step: gradient, clipping, moments (measured)
 FORECAST_WIDTH = 14  # variables of Jena Climate, the widest of the series
 CUDA_CONTEXT_GB = 1.0
 MARGIN = 1.3  # estimates of memory are raised by this
@@ -96,10 +98,12 @@ def forecast_cost(config: dict[str, Any]) -> Cost:
 
 
 def classify_cost(config: dict[str, Any], whole: ModelSpec) -> Cost:
-    """Cost of fine-tuning a cut model on sentences half as long as what is kept of them; pretraining is made once."""
-    model, cut = config["model"], {"n_layer": config["model"]["layers"], "context": config["model"]["context"]}
+    """Cost of fine-tuning a cut model: its blocks by sentence, its table by step; pretraining is made once."""
+    length = min(config["model"]["context"], SENTENCE_TOKENS)
+    blocks = whole.model_copy(update={"n_layer": config["model"]["layers"], "context": length, "vocab": 2})
     sentences = config["steps"] * config["tokens_per_step"]
-    flops = flops_per_token(whole.model_copy(update=cut)) * sentences * model["context"] / 2
+    table = TABLE_FLOPS * whole.vocab * whole.d_model * config["steps"]
+    flops = flops_per_token(blocks) * sentences * length + table
     passes = config["steps"] * -(-config["tokens_per_step"] // config["micro_batch"])
     seconds = flops / (CPU_FLOPS * config["threads"]) + passes * CPU_STEP_SECONDS
     pretraining = config["pretrained"].get("run")

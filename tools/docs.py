@@ -118,7 +118,9 @@ def methods(only: set[str] | None = None) -> str:
 def needed_methods(text: str) -> set[str]:
     """Methods that a page must list: those it lists already, and those that a paper's experiment names."""
     experiments = load_configuration(Root(ROOT)).experiments.values()
-    named = {choice.name.casefold() for one in experiments if one.paper for choice in getattr(one, "methods", None) or []}
+    named = {
+        choice.name.casefold() for one in experiments if one.paper for choice in getattr(one, "methods", None) or []
+    }
     return named | set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 

@@ -32,7 +32,7 @@ class CheckInfo(Strict):
     params: dict[Name, Any] = {}
     values: Annotated[dict[Name, ValueInfo], Field(min_length=1)]
     seconds: Annotated[Float, Field(gt=0)] = 30.0
-    memory_gb: Annotated[Float, Field(gt=0)] = 4.0
+    memory_gb: Annotated[Float, Field(gt=0)] = 3.0
 
 
 @dataclass(frozen=True, slots=True)

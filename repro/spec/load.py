@@ -22,8 +22,8 @@ from repro.spec.experiment import (
     ForecastExperiment,
     LmExperiment,
 )
-from repro.spec.methods import MethodEntry, registry, resolve
 from repro.spec.fetching import Encoder, Encoders
+from repro.spec.methods import MethodEntry, registry, resolve
 from repro.spec.metrics import PROTOCOLS
 from repro.spec.overrides import load_merged
 from repro.spec.paths import Root
@@ -37,7 +37,7 @@ Value = TypeVar("Value")
 class Configuration:
     """Everything that a plan is made of.
 
-    `documents` of experiments (by name) and `files` (suite, tiers, models, data, hardware, encoders) know file and line.
+    `documents` of experiments (by name) and `files` (suite, tiers, models, data, hardware, encoders) know their lines.
     """
 
     root: Root

@@ -44,7 +44,7 @@ def _broken(arm: ArmData, low: float, high: float) -> Iterator[str]:
         if state == DIVERGED:
             yield f"{name} gave no finite number"
         elif state == COMPLETE and not low <= (value := arm.only.values[seed]) <= high:
-            yield f"{name} gave {value:.6g}"
+            yield f"{name} gave {_number(value)}"
 
 
 def _allowed(claim: Claim) -> str:
@@ -77,6 +77,11 @@ def extreme_words(arms: Mapping[str, ArmData]) -> str:
     parts = []
     for arm in arms.values():
         values = arm.only.values.values()
-        span = f"{min(values):.6g} to {max(values):.6g}" if values else "no number"
+        span = f"{_number(min(values))} to {_number(max(values))}" if values else "no number"
         parts.append(f"{arm.label}: {span} in {len(values)} of {len(arm.planned_seeds)} runs")
     return "; ".join(parts)
+
+
+def _number(value: float) -> str:
+    """Six digits; an infinite value is something that never happens."""
+    return "never" if math.isinf(value) else f"{value:.6g}"

@@ -178,7 +178,7 @@ def setting_gaps(claim: Claim, run: Run, plan: Plan) -> Gaps:
 def _model_words(run: Run) -> str:
     """The name of the model that runs: a listed one, or what the task itself fixes."""
     named = str(run.axes.get("model", UNKNOWN))
-    return OF_TASK.get(run.config.get("task", ""), run.task.sized(named))
+    return OF_TASK.get(str(run.config.get("task")), run.task.sized(named))
 
 
 def _said(value: object) -> str:

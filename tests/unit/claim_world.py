@@ -65,7 +65,7 @@ class World:
         self.values, self.created = values, created
         task = SimpleNamespace(sized=lambda model: model)
         axes = {"model": run["model"]} if "model" in run else {}
-        planned = SimpleNamespace(data=run.get("data"), tokens=run.get("tokens", 0), axes=axes, task=task)
+        planned = SimpleNamespace(data=run.get("data"), tokens=run.get("tokens", 0), axes=axes, task=task, config={})
         self.cells = {
             "e": [
                 Cell("e", arm, arm, {}, {}, tuple(f"{arm}-{seed}" for seed in seeds), tuple(seeds))

@@ -321,7 +321,7 @@ def test_a_slip_is_refused_by_file_line_and_key(checkout: Checkout, repro_main: 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"depths": [2, 7]}, "smoke: the pretrained model has 6 layers, 7 are asked for"),
+        ({"depths": [2, 7]}, "smoke: the pretrained model has 4 layers, 7 are asked for"),
         ({"data": {"sst2": "embedded_lm"}}, "smoke.classify.data.sst2: embedded_lm is not known"),
         ({"model": {"gpt_d64_l10": "x"}}, "smoke.classify.model.gpt_d64_l10: x is not known"),
     ],
@@ -351,5 +351,12 @@ def test_the_figure_is_made_of_the_metrics_of_complete_runs() -> None:
 
     ((drawing, rows),) = theory.drawings(plan, cast(Any, Recorded()), "d_small")
     assert len(rows) == 7
-    assert rows[0] == {"model": "gpt_d64_l6", "layers": 2, "residual": True, "seed": 1, "train_error": 0.2, "dev_error": None}
+    assert rows[0] == {
+        "model": "gpt_d64_l6",
+        "layers": 2,
+        "residual": True,
+        "seed": 1,
+        "train_error": 0.2,
+        "dev_error": None,
+    }
     assert len(drawing.draw(rows).axes) == 2

@@ -742,6 +742,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         "  curve_tokens: 256, final_tokens: 512}\n"
     )
     checkout.edit("config/tiers.yaml", lambda tiers: [tiers.pop(tier) for tier in ("desk", "proxy", "paper")])
+    checkout.edit("config/tiers.yaml", lambda tiers: tiers.update(smoke={"lm": tiers["smoke"]["lm"]}))
     checkout.edit("config/tiers.yaml", lambda tiers: tiers["smoke"]["lm"].update(tokens=5120, seeds=1, data="mine"))
     checkout.write(
         "config/experiments/a_short.yaml",

@@ -16,6 +16,8 @@ INFO = {
     "says": "token laws satisfy the weak continuity equation, the layers up to order 1/L, and keep their mass",
     "ref": "paper_b",
     "rules": 1,
+    "seconds": 5.0,
+    "memory_gb": 2.0,
     "params": {
         "draws": 5,
         "steps": 256,

@@ -15,6 +15,8 @@ INFO = {
     "says": "where the kernel is singular and targets disagree, the flow stays above a floor known beforehand",
     "ref": "paper_b",
     "rules": 1,
+    "seconds": 4.0,
+    "memory_gb": 2.0,
     "params": {
         "draws": 3,
         "layers": 16,

@@ -22,6 +22,8 @@ INFO = {
     "says": "with a positive V-part at start and a small risk the flow converges linearly, stably in depth and width",
     "ref": "paper_b",
     "rules": 1,
+    "seconds": 25.0,
+    "memory_gb": 2.0,
     "params": {
         "draws": 3,
         "cells": [[4, 32], [16, 32], [64, 32], [16, 8], [16, 128]],

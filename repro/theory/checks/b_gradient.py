@@ -26,6 +26,8 @@ INFO = {
     "says": "the adjoint formula is the gradient of the discrete model, and of the continuous one up to order 1/L",
     "ref": "paper_b",
     "rules": 1,
+    "seconds": 3.0,
+    "memory_gb": 2.0,
     "params": {
         "problems": 20,
         "directions": 4,

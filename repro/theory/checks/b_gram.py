@@ -27,6 +27,8 @@ INFO = {
     "says": "V-part and full kernel are injective on the four families and singular on the negative controls",
     "ref": "paper_b",
     "rules": 1,
+    "seconds": 5.0,
+    "memory_gb": 2.0,
     "params": {"dims": [2, 3, 4], "measures": [2, 4, 6], "tokens": 6, "heads": 160, "scale": 2.0, "draws": 1},
     "values": {
         "b_gram_family": {"unit": "1", "better": "higher"},

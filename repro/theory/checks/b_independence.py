@@ -18,6 +18,8 @@ INFO = {
     "says": "the four sufficient families are independent modulo affine functions, the negative controls are not",
     "ref": "paper_b",
     "rules": 1,
+    "seconds": 5.0,
+    "memory_gb": 2.0,
     "params": {
         "dims": [2, 3, 4],
         "measures": [2, 4, 6],

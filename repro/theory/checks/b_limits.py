@@ -16,6 +16,8 @@ INFO = {
     "says": "the finite model's error against a fine reference falls like 1/L in depth and like 1/sqrt(M) in width",
     "ref": "paper_b",
     "rules": 1,
+    "seconds": 4.0,
+    "memory_gb": 2.0,
     "params": {
         "draws": 4,
         "layers": [8, 16, 32, 64, 128],

@@ -16,6 +16,8 @@ INFO = {
     "says": "sigma_min / sigma_max rises with beta, in the mean over draws, and sigma_min stays above 0 with a skip",
     "ref": "paper_d",
     "rules": 1,
+    "seconds": 1.0,
+    "memory_gb": 2.0,
     "params": {"tokens": 24, "d": 14, "d_qk": 512, "betas": [0.0, 0.25, 0.5, 0.75, 1.0], "start": "inverse_d_qk"},
     "values": {
         "d_monotone_0": {"unit": "1", "better": "higher"},

@@ -16,6 +16,8 @@ INFO = {
     "says": "sigma_min / sigma_max of Attn(X) + beta X falls with d_QK only for beta 0 and entries of variance 1/d_QK",
     "ref": "paper_d",
     "rules": 1,
+    "seconds": 1.0,
+    "memory_gb": 2.0,
     "params": {
         "tokens": 24,
         "d": 14,

@@ -26,6 +26,8 @@ INFO = {
     "says": "log loss falls along a line, with rates .25 < .5 < 1 in beta, and at beta 1 at least 3 times that at 0",
     "ref": "paper_d",
     "rules": 1,
+    "seconds": 20.0,
+    "memory_gb": 2.0,
     "params": {
         "sequences": 4,
         "tokens": 3,
