@@ -60,6 +60,16 @@ def bind(plan: Plan, index: Index) -> Index:
     return index
 
 
+def sources_of(plan: Plan, run: Run) -> dict[str, str]:
+    """{short digest: name} of the prepared data that a run reads: its own, and the text behind its start."""
+    found = {short(run.config["data"]): run.data} if run.data else {}
+    start = run.config.get("pretrained", {})
+    if start.get("origin") == "own":
+        name = plan.configuration.experiments[run.experiments[0]].pretrained.data  # type: ignore[union-attr]
+        found[short(start["run"]["data"])] = run.task.stand_in(str(name))
+    return found
+
+
 def is_missing(plan: Plan, run: Run, index: Index) -> bool:
     """Whether anything of `run` remains to be done; only a complete run is measured."""
     record = index.latest(run.id)
@@ -214,8 +224,8 @@ class Dag:
         return {key: _constant({chunk: asked[chunk][key] for chunk in asked}) for key in _RESOURCES}
 
     def _leakage_of(self, chunk: str) -> str | list[str]:
-        first = self.chunks[chunk][0]
-        return f"scratch/data/{short(first.config['data'])}/leakage.json" if first.data else []
+        found = [f"scratch/data/{key}/leakage.json" for key in sources_of(self.plan, self.chunks[chunk][0])]
+        return found[0] if len(found) == 1 else found
 
     def resources(self, chunk: str) -> dict[str, Any]:
         """What to ask a scheduler for: memory and time of the chunk's runs, devices of its largest."""
@@ -298,7 +308,8 @@ def _read(tier: str | None, main: bool) -> Dag:
     index.refuse_problems()
     dag = Dag(root, plan, plan.chunks(), views=views(plan))
     dag.missing = [chunk for chunk, runs in dag.chunks.items() if any(is_missing(plan, run, index) for run in runs)]
-    dag.data = {short(run.config["data"]): run.data for run in plan.runs.values() if run.data}
+    firsts = [runs[0] for runs in dag.chunks.values()]
+    dag.data = {key: name for run in firsts for key, name in sources_of(plan, run).items()}
     if main:
         refuse_unfetched(root, (run for chunk in dag.missing for run in dag.chunks[chunk]))
         refuse_damaged_data(root, [dag.chunks[chunk][0] for chunk in dag.missing])

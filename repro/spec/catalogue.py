@@ -65,6 +65,10 @@ class TierWork(Strict):
         """Name of the model that runs in place of `model`."""
         return model
 
+    def stand_in(self, data: str) -> str:
+        """Name of the source that is used in place of `data`."""
+        return data
+
 
 class TierTask(TierWork):
     """What a tier may replace for one task. A key that is not here cannot be replaced.
@@ -132,6 +136,10 @@ class TierClassify(TierWork):
     def sized(self, model: str) -> str:
         """Name of the model that is pretrained in place of `model`."""
         return self.model.get(model, model)
+
+    def stand_in(self, data: str) -> str:
+        """Name of the source that is used in place of `data`."""
+        return self.data.get(data, data)
 
 
 class TierChecks(TierWork):

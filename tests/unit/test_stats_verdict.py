@@ -267,6 +267,9 @@ def test_every_shipped_rule_can_be_met():
         if "c_lr_tolerance" in run.experiments:
             order = {"simplenorm": 2.2, "pre_qk": 2.25}.get(run.method, 2.3)
             return order + noise if run.axes.get("lr", 0) <= {"simplenorm": 6e-3}.get(run.method, 6e-4) else "diverged"
+        if "residual" in run.axes:
+            slope = -0.03 if run.axes["residual"] else 0.03
+            return 0.5 + slope * run.axes["layers"] + noise
         if "beta" in run.params and "control" in run.axes:
             beta = run.params["beta"]
             return (5.0 - 3.0 * beta if run.axes["control"] == "none" else 2.0 + beta) + noise
