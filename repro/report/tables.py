@@ -63,6 +63,7 @@ def _cells_table(plan: Plan, index: Index, names: list[str], name: str, title: s
     rates = {label: words for rows in by_name.values() for label, words in _rate_words(rows, index).items()}
     first = {place for rows in by_name.values() for place in first_groups(rows)}
     rows = [row for found in by_name.values() for row in found]
+    axes = dict.fromkeys(key for row in rows for key in row.cell.axes)
     shown, data, strong = [], [], set()
     for place, row in enumerate(rows):
         summaries = {metric: summarise(row.measured[metric]) for metric in metrics if metric in row.measured}
@@ -74,7 +75,8 @@ def _cells_table(plan: Plan, index: Index, names: list[str], name: str, title: s
         shown.append((*head_words, *words, *count_words(row)))
         numbers = [summary_data(metric, summaries.get(metric, Summary("not asked for", 0))) for metric in metrics]
         chosen = {"rate": rates.get(key, "given")} if rates else {}
-        data.append(meta(plan, row) | cell_data(row.cell) | chosen | count_data(row) | _merged(numbers))
+        told = dict.fromkeys(axes, NOTHING) | cell_data(row.cell)  # tasks have axes of their own, a table one head
+        data.append(meta(plan, row) | told | chosen | count_data(row) | _merged(numbers))
     fixed = ("experiment", "cell", *(("learning rate",) if rates else ()), "complete")
     head = (*fixed, *(metric_head(metric) for metric in metrics), *COUNT_HEAD)
     notes = (*heading_notes(plan, names, metrics), *_noise(rows), *closing_notes(plan, index, names))

@@ -200,7 +200,7 @@ def test_the_spread_comes_from_the_records_and_is_told():
     found = forecast(one, 1, arms)
     differences = [arms["a"].only.values[seed] - arms["b"].only.values[seed] for seed in arms["a"].planned_seeds]
     assert found.spread.sd == pytest.approx(np.std(differences, ddof=1))
-    assert "within a seed (paired; 7 degrees of freedom" in " ".join(found.notes)
+    assert "within a seed (paired; 9 degrees of freedom" in " ".join(found.notes)
     assert found.needs[0].runs == tost_runs(0.02, found.spread.sd)
     few = plan_of("smoke")  # two seeds: the A/A line carries it, without credit for the pairing
     arms = find_arms(one, one.cells, few, world(few, lambda run: 2.3 + 0.01 * run.seed))

@@ -245,15 +245,14 @@ def test_the_best_of_equal_methods_is_seldom_supported_and_seldom_contradicted()
     arms, draw, words = arms_of(plan, one), np.random.default_rng(3), []
     times = 600
     for _ in range(times):
-        common = draw.normal(0.0, 0.02, 8)
+        common = draw.normal(0.0, 0.02, len(arms[0]))
         made = {
             run_id: Made("complete", float(3.3 + common[place] + draw.normal(0.0, 0.01)))
             for arm in arms
             for place, run_id in enumerate(arm.values())
         }
         words.append(word(plan, one, made))
-    assert words.count("supported") / times <= at_most(ALPHA, times)
-    assert words.count("contradicted") / times <= at_most(ALPHA, times)
+    assert (words.count("supported") + words.count("contradicted")) / times <= at_most(ALPHA, times)
     assert words.count("inconclusive") > 0
 
 
@@ -262,10 +261,10 @@ def test_a_difference_as_large_as_the_margin_is_seldom_called_comparable_or_diff
     (first, second), draw, words = arms_of(plan, one), np.random.default_rng(4), []
     times = 600
     for _ in range(times):
-        common = draw.normal(0.0, 0.02, 8)
+        common = draw.normal(0.0, 0.02, len(first))
         made = {}
         for arm, shift in ((first, one.margin.value), (second, 0.0)):
-            losses = 3.3 + shift + common + draw.normal(0.0, 0.005, 8)
+            losses = 3.3 + shift + common + draw.normal(0.0, 0.005, len(first))
             made |= {run_id: Made("complete", loss) for run_id, loss in zip(arm.values(), losses.tolist(), strict=True)}
         words.append(word(plan, one, made))
     assert words.count("supported") / times <= at_most(ALPHA, times)

@@ -119,7 +119,7 @@ def trained_step(folder: Path, micro_batch: int | None, clip: float = 1e9) -> Tr
 def test_gradients_and_loss_are_the_same_for_every_cutting(folder: Path) -> None:
     """Case T08 on the real module: summed over all micro-batches, divided once by the step's tokens."""
     one = trained_step(folder, None)
-    for micro_batch in (1, 3, 4):
+    for micro_batch in (1, 2, 3):
         other = trained_step(folder, micro_batch)
         assert float(other.last_loss) == pytest.approx(float(one.last_loss), rel=1e-6)  # type: ignore[arg-type]
         assert float(other.last_norm) == pytest.approx(float(one.last_norm), rel=1e-5)  # type: ignore[arg-type]
