@@ -168,6 +168,33 @@ def _unfit(config: dict[str, Any], vocab: int) -> Iterator[str]:
         yield f"{sequences} sequences a step are no multiple of the micro-batch, {config['micro_batch']}"
 
 
+def _trained(
+    label: str,
+    axes: dict[str, Any],
+    config: dict[str, Any],
+    cost: Cost,
+    work: TierWork,
+    experiment: ForecastExperiment | FlowExperiment | ClassifyExperiment,
+    source: str | None = None,
+) -> Draft:
+    """A cell of a training that is no language model's: its configuration says method and tokens."""
+    method = config["method"]
+    return Draft(
+        label=label,
+        method=method["name"],
+        params=method["params"],
+        axes=axes,
+        config=config,
+        cost=cost,
+        work=work,
+        seeds=fewer(experiment.seeds, work.seeds),
+        tokens=config["steps"] * config["tokens_per_step"],
+        tracks=(experiment.task,),
+        metrics=tuple(experiment.metrics),
+        source=source,
+    )
+
+
 def _forecast_drafts(
     configuration: Configuration, work: TierForecast, experiment: ForecastExperiment, digests: dict[str, str]
 ) -> Drafts:
@@ -177,21 +204,9 @@ def _forecast_drafts(
     made = Drafts()
     for control, beta in product(experiment.controls, experiment.betas):
         config = forecast_config(entry, work, experiment, beta, control, sha256)
+        label = f"beta{beta:g}" + (f"/{control}" if len(experiment.controls) > 1 else "")
         made.cells.append(
-            Draft(
-                label=f"beta{beta:g}" + (f"/{control}" if len(experiment.controls) > 1 else ""),
-                method=entry.name,
-                params=config["method"]["params"],
-                axes={"control": control},
-                config=config,
-                cost=forecast_cost(config),
-                work=work,
-                seeds=fewer(experiment.seeds, work.seeds),
-                tokens=config["steps"] * config["tokens_per_step"],
-                tracks=("forecast",),
-                metrics=tuple(experiment.metrics),
-                source=source,
-            )
+            _trained(label, {"control": control}, config, forecast_cost(config), work, experiment, source)
         )
     return made
 
@@ -201,20 +216,9 @@ def _flow_drafts(work: TierFlow, experiment: FlowExperiment) -> Drafts:
     made = Drafts()
     for layers, heads in product(work.layers or experiment.layers, work.heads or experiment.heads):
         config = flow_config(work, experiment, layers, heads)
+        label = f"L{layers}-M{heads}"
         made.cells.append(
-            Draft(
-                label=f"L{layers}-M{heads}",
-                method=config["method"]["name"],
-                params={},
-                axes={"layers": layers, "heads": heads},
-                config=config,
-                cost=flow_cost(config),
-                work=work,
-                seeds=fewer(experiment.seeds, work.seeds),
-                tokens=config["steps"] * config["tokens_per_step"],
-                tracks=("flow",),
-                metrics=tuple(experiment.metrics),
-            )
+            _trained(label, {"layers": layers, "heads": heads}, config, flow_cost(config), work, experiment)
         )
     return made
 
@@ -237,20 +241,10 @@ def _classify_drafts(
     for layers, residual in product(work.depths or experiment.depths, experiment.residuals):
         point = {"layers": layers, "residual": residual}
         config = classify_config(entry, work, experiment, point, sha256, pretrained)
+        label = f"L{layers}/{'residual' if residual else 'none'}"
         made.cells.append(
-            Draft(
-                label=f"L{layers}/{'residual' if residual else 'none'}",
-                method=entry.name,
-                params=config["method"]["params"],
-                axes={"model": given.model, **point},
-                config=config,
-                cost=classify_cost(config, whole),
-                work=work,
-                seeds=fewer(experiment.seeds, work.seeds),
-                tokens=config["steps"] * config["tokens_per_step"],
-                tracks=("classify",),
-                metrics=tuple(experiment.metrics),
-                source=source,
+            _trained(
+                label, {"model": given.model, **point}, config, classify_cost(config, whole), work, experiment, source
             )
         )
     return made
