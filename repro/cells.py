@@ -134,7 +134,15 @@ def rates(task: TierTask, experiment: LmExperiment) -> list[float]:
     """Learning rates of the grid at this tier."""
     if experiment.tuning_seeds and task.lr_grid:
         return task.lr_grid
-    return [scaled(lr, task.lr_scale) for lr in experiment.optimizer.lr]
+    return [scaled(lr, task.lr_scale) for lr in _thinned(experiment.optimizer.lr, task.lr_points)]
+
+
+def _thinned(grid: list[float], points: int | None) -> list[float]:
+    """At most `points` rates, evenly spaced over the grid with both ends; its first one where one is asked for."""
+    if points is None or points >= len(grid):
+        return grid
+    places = [round(place * (len(grid) - 1) / max(1, points - 1)) for place in range(points)]
+    return [grid[place] for place in places]
 
 
 def tuning_seeds(task: TierTask, experiment: LmExperiment) -> int:

@@ -214,7 +214,7 @@ def _share(plan: Plan, known: Run, experiment: Experiment, draft: Draft, sha256:
 
 def _fix_chunks(plan: Plan) -> None:
     """A fixed partition of all planned runs, recorded or not, in order of ids: see `_group`."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for run in plan.runs.values():
         groups.setdefault(_group(run), []).append(run.id)
     for ids in groups.values():
@@ -227,9 +227,9 @@ def _fix_chunks(plan: Plan) -> None:
                 plan.runs[identity] = replace(plan.runs[identity], chunk=chunk)
 
 
-def _group(run: Run) -> tuple[str, str]:
-    """Trainings of one (first experiment, method) share chunks; so do all checks of a paper, seconds each."""
-    return (f"checks of paper {run.paper}", "") if run.kind == "check" else (run.experiments[0], run.method)
+def _group(run: Run) -> str:
+    """Trainings of one first experiment share chunks; so do all checks of a paper. A process costs seconds to start."""
+    return f"checks of paper {run.paper}" if run.kind == "check" else run.experiments[0]
 
 
 def _narrowed(plan: Plan, experiments: Iterable[str] | None, methods: Iterable[str] | None) -> Plan:

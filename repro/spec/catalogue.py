@@ -74,7 +74,7 @@ class TierTask(TierWork):
     """What a tier may replace for one task. A key that is not here cannot be replaced.
 
     `lr_grid` stands in for the grid of an experiment that chooses its rate on tuning seeds; a grid of one rate
-    leaves nothing to choose, and plans no tuning run.
+    leaves nothing to choose, and plans no tuning run. Of any other grid `lr_points` rates are kept, both ends first.
     """
 
     model: dict[Name, Name] = {}
@@ -83,6 +83,7 @@ class TierTask(TierWork):
     batch_tokens: Small | None = None
     lr_scale: Annotated[Float, Field(gt=0)] = 1.0
     lr_grid: Rates | None = None
+    lr_points: Small | None = None
     tuning_seeds: Annotated[Int, Field(ge=0, le=100)] | None = None
     precision: Literal["fp32", "bf16"] | None = None
     validations: Annotated[Int, Field(ge=4, le=100)] | None = None  # a record's curve has 200 points

@@ -73,17 +73,17 @@ def chunks(plan: Plan) -> dict[str, list[str]]:
     return {chunk: [run.id for run in runs] for chunk, runs in plan.chunks().items()}
 
 
-def test_chunks_are_a_partition_by_first_experiment_and_method_and_have_a_size() -> None:
+def test_chunks_are_a_partition_by_first_experiment_and_have_a_size() -> None:
     plan = plan_of(ONE, TWO, task={"chunk": 2})
     found = chunks(plan)
     assert Counter(i for part in found.values() for i in part) == Counter(dict.fromkeys(plan.runs, 1))
     for chunk, part in found.items():
         assert chunk == short(sha256_text("chunk " + " ".join(sorted(part))))
-        assert len({(plan.runs[i].experiments[0], plan.runs[i].method) for i in part}) == 1
-    groups = Counter((run.experiments[0], run.method) for run in plan.runs.values())
-    sizes: dict[tuple[str, str], list[int]] = {}
+        assert len({plan.runs[i].experiments[0] for i in part}) == 1
+    groups = Counter(run.experiments[0] for run in plan.runs.values())
+    sizes: dict[str, list[int]] = {}
     for part in found.values():
-        sizes.setdefault((plan.runs[part[0]].experiments[0], plan.runs[part[0]].method), []).append(len(part))
+        sizes.setdefault(plan.runs[part[0]].experiments[0], []).append(len(part))
     assert all(sorted(sizes[group], reverse=True) == [2] * (n // 2) + [1] * (n % 2) for group, n in groups.items())
     assert all(len(part) == 1 for part in chunks(plan_of(ONE, TWO, task={"chunk": 1})).values())
     assert len(chunks(plan_of(ONE, TWO, task={"chunk": 100}))) == len(groups)
@@ -239,7 +239,8 @@ def points(plan: Plan, one: Experiment) -> int:
         axes = [key for key in ("betas", "controls", "layers", "heads", "depths", "residuals") if hasattr(one, key)]
         return math.prod(len(getattr(tier, key, None) or getattr(one, key)) for key in axes)
     rates = len(plan.configuration.tiers[plan.tier].lm.lr_grid or one.optimizer.lr) if one.tuning_seeds else 0
-    grid = len(one.model) * (rates or len(one.optimizer.lr)) * len(one.optimizer.weight_decay)
+    most = plan.configuration.tiers[plan.tier].lm.lr_points or 1000
+    grid = len(one.model) * (rates or min(most, len(one.optimizer.lr))) * len(one.optimizer.weight_decay)
     return grid * len(one.methods or plan.configuration.methods)
 
 
