@@ -45,10 +45,16 @@ def make_checkout(root: Root, folder: Path, runs: int, chunk: int) -> Root:
         elif source.is_file():
             shutil.copy2(source, folder / part)
     config = folder / "config"
-    _rewrite(config / "tiers.yaml", lambda tiers: tiers[SIZE]["lm"].update(chunk=chunk, seeds=_SEEDS))
+    _rewrite(config / "tiers.yaml", lambda tiers: _whole_grid(tiers[SIZE]["lm"], chunk))
     _rewrite(config / "suite.yaml", lambda suite: suite.update(experiments=[EXPERIMENT], tier=SIZE))
     (config / "experiments" / f"{EXPERIMENT}.yaml").write_text(yaml.safe_dump(_experiment(runs // _SEEDS)), "utf-8")
     return Root(folder)
+
+
+def _whole_grid(task: dict[str, Any], chunk: int) -> None:
+    """All seeds and all rates of the experiment below: the tier must not thin what is counted here."""
+    task.update(chunk=chunk, seeds=_SEEDS)
+    task.pop("lr_points", None)
 
 
 def _rewrite(path: Path, change: Any) -> None:

@@ -226,7 +226,7 @@ def test_a_tolerance_with_two_cells_at_one_learning_rate_is_refused(axis):
     with pytest.raises(ConfigError, match=rf"{said}; they differ in {axis}, which the claim must name"):
         verdict(plan, settled, one)
     named = one.cells.model_copy(update={axis: cell.axes[axis]})
-    assert verdict(plan, settled, claim("C-C1", cells=named)).n_planned == 16
+    assert verdict(plan, settled, claim("C-C1", cells=named)).n_planned == 8
 
 
 def test_a_metric_that_is_not_finite_counts_as_diverged_and_one_not_measured_as_missing():
