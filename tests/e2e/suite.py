@@ -50,7 +50,8 @@ class Suite:
             old.unlink()
         suite = cls(path)
         suite.write_experiment(**experiment)
-        suite.edit_tier(tokens=1024 * steps, seeds=seeds)
+        # A model that trains for seconds, so that a kill finds it at work.
+        suite.edit_tier(tokens=1024 * steps, seeds=seeds, model={"gpt2_124m": "gpt_d64_l4"})
         return suite
 
     def write_experiment(self, **changes: Any) -> None:
