@@ -190,14 +190,13 @@ def _examine(claim: Claim, plan: Plan, index: IndexLike) -> _Draft:
 
 
 def _conclude(draft: _Draft, found: Held, decide: Decide, scale: str) -> None:
-    """The word on a statement that each run must obey. Where it is not decided, a smaller plan counts as whole."""
+    """The word on a statement that each run must obey: one run refutes it, all of the planned n confirm it."""
     yes, no = _words(draft, decide, scale)
-    arms = draft.arms.values()
-    wanted = decide.planned_n if decide.decided_by(scale) else 1
-    least = max([wanted, *(len(arm.planned_seeds) for arm in arms)])
+    planned = [len(arm.planned_seeds) for arm in draft.arms.values()]
+    least = max(decide.planned_n, *planned)
     if found.broken:
         draft.verdict, draft.reasons = no, (broken_words(found),)
-    elif found.finished < found.planned or any(len(arm.planned_seeds) < wanted for arm in arms):
+    elif found.finished < found.planned or min(planned) < decide.planned_n:
         draft.verdict, draft.reasons = "inconclusive", (_progress_words(draft.arms, least), f"none breaks {found.fact}")
     else:
         draft.verdict, draft.reasons = yes, (f"all {found.finished} runs obey: {found.fact}",)

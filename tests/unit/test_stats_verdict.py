@@ -48,6 +48,30 @@ def test_two_seeds_never_make_a_verdict():
     assert (found.n_planned, found.n_complete, found.n_diverged) == (4, 2, 2)
 
 
+@pytest.mark.parametrize("identity", ["A-T1a", "B-T4", "D-T2b"])
+def test_a_statement_on_every_run_needs_its_planned_n_to_be_confirmed(identity):
+    one = claim(identity)
+    good = 0.5 * ((one.reported.low or 0.0) + one.reported.high) if one.reported.high is not None else one.reported.low
+    planned = one.decide.planned_n
+    alone = verdict(plan_of("smoke"), lambda run: good, one)
+    assert (alone.verdict, alone.decided) == ("inconclusive", False)
+    assert alone.reason.startswith(f"1 of {planned} runs per arm are finished, this plan has 1; none breaks")
+    desk = plan_of("desk")
+    assert verdict(desk, lambda run: good, one).verdict in {"reproduced", "supported"}
+    hole = verdict(desk, lambda run: good if run.seed > 1 else "failed", one)
+    assert (hole.verdict, hole.n_failed) == ("inconclusive", 1)
+    assert hole.reason.startswith(f"{planned - 1} of {planned} runs per arm are finished")
+
+
+@pytest.mark.parametrize("tier", ["smoke", "desk"])
+def test_one_run_refutes_a_statement_on_every_run_and_is_named(tier):
+    one = claim("B-T4")
+    plan = plan_of(tier)
+    found = verdict(plan, lambda run: 0.5 if run.seed == 1 else 2.0, one)
+    assert found.verdict in {"not_reproduced", "contradicted"}
+    assert "seed 1) gave 0.5" in found.reason
+
+
 def test_the_papers_own_counts_are_worked_out_in_the_reason():
     for outcome in (lambda run: None, settled):
         found = verdict(plan_of("smoke"), outcome, claim("A-C1"))
