@@ -9,6 +9,7 @@ import io
 import itertools
 import math
 import os
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ COLUMNS = 2
 LEGEND_COLUMNS = 3
 SETTLED = 0.2  # share of the training after which a healthy loss has come down; the scale starts there
 HEADROOM = 1.04
+TITLE_LETTERS = 11  # of a title, to an inch
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -211,7 +213,7 @@ def draw(plan: Plan, index: Index, experiment: str) -> Figure:
     drawn, planned = sum(part.drawn for part in parts), sum(part.planned for part in parts)
     title = plan.configuration.experiments[experiment].title or experiment
     heading = f"{plain(title)} (tier {plan.tier}, {drawn} of {planned} runs)"
-    figure.suptitle(heading, fontsize=10, parse_math=False)
+    figure.suptitle(textwrap.fill(heading, round(width * TITLE_LETTERS)), fontsize=10, parse_math=False)
     _legend(figure, styles)
     return figure
 

@@ -190,14 +190,19 @@ def _examine(claim: Claim, plan: Plan, index: IndexLike) -> _Draft:
 
 
 def _conclude(draft: _Draft, found: Held, decide: Decide, scale: str) -> None:
-    """The word on a statement that each run must obey: one run refutes it, all of the planned n confirm it."""
+    """The word on a statement that each run must obey: all of the planned n confirm it, and one run refutes it.
+
+    Below the tier where it is decided the setting is a smaller one, so there a refutation needs the planned n too.
+    """
     yes, no = _words(draft, decide, scale)
     planned = [len(arm.planned_seeds) for arm in draft.arms.values()]
     least = max(decide.planned_n, *planned)
-    if found.broken:
+    short = found.finished < found.planned or min(planned) < decide.planned_n
+    if found.broken and (decide.decided_by(scale) or not short):
         draft.verdict, draft.reasons = no, (broken_words(found),)
-    elif found.finished < found.planned or min(planned) < decide.planned_n:
-        draft.verdict, draft.reasons = "inconclusive", (_progress_words(draft.arms, least), f"none breaks {found.fact}")
+    elif short:
+        said = broken_words(found) if found.broken else f"none breaks {found.fact}"
+        draft.verdict, draft.reasons = "inconclusive", (_progress_words(draft.arms, least), said)
     else:
         draft.verdict, draft.reasons = yes, (f"all {found.finished} runs obey: {found.fact}",)
 

@@ -25,7 +25,9 @@ def tuned_plan(report: int = 5, tuning: int = 2) -> Plan:
     base = plain.experiments["board"]
     optimizer = base.optimizer.model_copy(update={"lr": list(RATES)})
     changed = base.model_copy(update={"optimizer": optimizer, "tuning_seeds": tuning})
-    task = plain.tiers["smoke"].lm.model_copy(update={"lr_grid": None, "lr_points": None, "lr_scale": 1.0, "tuning_seeds": None})
+    task = plain.tiers["smoke"].lm.model_copy(
+        update={"lr_grid": None, "lr_points": None, "lr_scale": 1.0, "tuning_seeds": None}
+    )
     smoke = plain.tiers["smoke"].model_copy(update={"lm": task})
     made = replace(plain, experiments={"board": changed}, tiers={**plain.tiers, "smoke": smoke})
     return build_plan(plain.root, "smoke", configuration=made)
