@@ -212,8 +212,8 @@ def draw(plan: Plan, index: Index, experiment: str) -> Figure:
             _draw_panel(axes, part, styles, limits)
     drawn, planned = sum(part.drawn for part in parts), sum(part.planned for part in parts)
     title = plan.configuration.experiments[experiment].title or experiment
-    heading = f"{plain(title)} (tier {plan.tier}, {drawn} of {planned} runs)"
-    figure.suptitle(textwrap.fill(heading, round(width * TITLE_LETTERS)), fontsize=10, parse_math=False)
+    heading = textwrap.fill(plain(title), round(width * TITLE_LETTERS))
+    figure.suptitle(f"{heading}\n(tier {plan.tier}, {drawn} of {planned} runs)", fontsize=10, parse_math=False)
     _legend(figure, styles)
     return figure
 
