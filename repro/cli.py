@@ -130,7 +130,7 @@ def leaderboard(track: str = "lm", tier: TierOption = None, json: JsonFlag = Fal
 
 @app.command()
 def site(tier: TierOption = None) -> None:
-    """Writes results/site: one static page that opens from the disk."""
+    """Writes results/site: static pages that open from the disk, a whole one and one for each paper."""
     from repro.verbs import views
 
     views.site(tier)

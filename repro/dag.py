@@ -20,13 +20,13 @@ from typing import Any
 from repro.plan import Plan, Run, build_plan
 from repro.records.index import Index, eval_id, load_index
 from repro.records.store import replace_text
+from repro.spec.claims import PAPERS
 from repro.spec.data import DataSource
 from repro.spec.errors import BadDataError, MissingError, Problem
 from repro.spec.hashing import sha256_file, sha256_json, short
 from repro.spec.metrics import PROTOCOLS
 from repro.spec.paths import Root, find_root
 
-PAPERS = ("a", "b", "c", "d")
 RUNTIME_FACTOR, RUNTIME_FLOOR = 2.0, 15  # walltime asked for: twice the estimate and a quarter of an hour
 MEMORY_HEADROOM_MB = 1500  # the supervising process and the page cache beside the planned memory
 

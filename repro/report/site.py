@@ -1,4 +1,4 @@
-"""One static page a tier: verdicts, leaderboards, tables, curves. It needs no script, no network, no server."""
+"""Static pages of one tier, a whole one and one for each paper. They need no script, no network, no server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from repro.report.quality import quality_notes
 from repro.report.table import Table, write_file
 from repro.report.tables import claims_table, experiment_table
 from repro.report.theory import drawings, figure_name, write_theory
-from repro.spec.claims import PAPERS, Claim
+from repro.spec.claims import PAPERS, TITLES, Claim
 from repro.spec.paths import Root
 from repro.stats.verdict import Verdict, judge
 
@@ -74,6 +74,7 @@ class ExperimentPart:
     table: Table
     figures: list[Picture]
     assumptions: Sequence[str]
+    files: list[tuple[str, str, str]]  # alias, status and file of each recorded run; on a paper's page only
 
 
 def environment() -> Any:
@@ -100,7 +101,7 @@ def _papers(plan: Plan, verdicts: Sequence[Verdict]) -> list[PaperPart]:
     return parts
 
 
-def _experiments(plan: Plan, index: Index) -> list[ExperimentPart]:
+def _experiments(plan: Plan, index: Index, paper: str | None) -> list[ExperimentPart]:
     experiments, curves = plan.configuration.experiments, set(with_curves(plan))
     return [
         ExperimentPart(
@@ -109,10 +110,18 @@ def _experiments(plan: Plan, index: Index) -> list[ExperimentPart]:
             experiment_table(plan, index, name),
             [*_curves(plan, index, name, name in curves), *_theory(plan, index, name)],
             experiments[name].assumptions,
+            _files(plan, index, name) if paper else [],
         )
         for name, cells in plan.cells.items()
-        if cells
+        if cells and paper in (None, experiments[name].paper)
     ]
+
+
+def _files(plan: Plan, index: Index, experiment: str) -> list[tuple[str, str, str]]:
+    """The record behind each run of an experiment, as a path from the page to the file."""
+    runs = [run_id for cell in plan.cells[experiment] for run_id in (*cell.run_ids, *cell.tuning_ids)]
+    found = [(plan.runs[run_id], index.train(run_id)) for run_id in dict.fromkeys(runs)]
+    return [(run.alias, record.status, f"../../../{record.entry.path}") for run, record in found if record]
 
 
 def _curves(plan: Plan, index: Index, name: str, drawn: bool) -> list[Picture]:
@@ -127,33 +136,49 @@ def _theory(plan: Plan, index: Index, name: str) -> list[Picture]:
     ]
 
 
-def render_page(plan: Plan, index: Index, claims: Sequence[Claim]) -> str:
-    """The whole page as text."""
-    verdicts = judge(claims, plan, index, plan.tier)
+def render_page(plan: Plan, index: Index, claims: Sequence[Claim], paper: str | None = None) -> str:
+    """The whole page as text, or the page of one paper: its claims, experiments and records."""
+    verdicts = [v for v in judge(claims, plan, index, plan.tier) if paper in (None, v.paper)]
     open_points = incomplete(plan, index)
-    tracks = sorted({track for run in plan.runs.values() for track in run.tracks})
+    tracks = [] if paper else sorted({track for run in plan.runs.values() for track in run.tracks})
     return str(
         environment()
         .get_template("index.html")
         .render(
             tier=plan.tier,
             tier_title=plan.configuration.tiers[plan.tier].title,
+            heading=f"Paper {paper.upper()}: {TITLES[paper]}" if paper else "Reproduction results",
+            pages=_pages(plan, paper),
             runs=len(plan.runs),
             recorded=sum(index.train(run_id) is not None for run_id in plan.runs),
             words=WORDS,
             provenance=PROVENANCE,
             papers=_papers(plan, verdicts),
             boards=[leaderboard_table(plan, index, track) for track in tracks if boards(plan, track)],
-            experiments=_experiments(plan, index),
+            experiments=_experiments(plan, index, paper),
             notes=quality_notes(plan, index),
             open_points=open_points,
         )
     )
 
 
+def planned_papers(plan: Plan) -> list[str]:
+    """Papers that have an experiment in the plan."""
+    planned = {plan.configuration.experiments[name].paper for name, cells in plan.cells.items() if cells}
+    return [letter for letter in PAPERS if letter in planned]
+
+
+def _pages(plan: Plan, here: str | None) -> list[tuple[str, str]]:
+    """Words and file of the other pages."""
+    papers = [(f"Paper {letter.upper()}", f"paper_{letter}.html") for letter in planned_papers(plan) if letter != here]
+    return [("All papers", "index.html"), *papers] if here else papers
+
+
 def write_site(root: Root, plan: Plan, index: Index, claims: Sequence[Claim]) -> Path:
-    """`results/site/<tier>/index.html` with its figures beside it; raises CannotWriteError."""
+    """`results/site/<tier>/index.html`, `paper_<letter>.html` and figures beside them; raises CannotWriteError."""
     folder = root.site(plan.tier)
     for figure in [*write_figures(root, plan, index), *write_theory(root, plan, index)]:
         write_bytes(folder / "figures" / figure.name, figure.read_bytes())
+    for paper in planned_papers(plan):
+        write_file(folder / f"paper_{paper}.html", render_page(plan, index, claims, paper))
     return write_file(folder / "index.html", render_page(plan, index, claims))

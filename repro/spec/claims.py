@@ -36,6 +36,7 @@ from repro.spec.reading import Document, load, read_yaml, validate
 __all__ = [
     "PAPERS",
     "SCALES",
+    "TITLES",
     "UNKNOWN",
     "VIEWS",
     "Arm",
@@ -55,7 +56,13 @@ __all__ = [
     "load_unused",
 ]
 
-PAPERS = ("a", "b", "c", "d")
+TITLES = {
+    "a": "Stability of Transformers under Layer Normalization",
+    "b": "Training Infinitely Deep and Wide Transformers",
+    "c": "SimpleGPT",
+    "d": "On the Convergence of Gradient Descent on Learning Transformers with Residual Connections",
+}
+PAPERS = tuple(TITLES)
 PAPER_FILES = tuple(f"paper_{letter}" for letter in PAPERS)
 UNUSED, REGISTERED = "unused", "registered"  # files of config/claims that hold no claims
 

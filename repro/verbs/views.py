@@ -7,10 +7,10 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from repro.dag import PAPERS, bind, is_fresh, note_outputs, views, write_key
+from repro.dag import bind, is_fresh, note_outputs, views, write_key
 from repro.plan import Plan, build_plan
 from repro.records.index import Index, load_index
-from repro.spec.claims import Claim, known_names, load_claims
+from repro.spec.claims import PAPERS, Claim, known_names, load_claims
 from repro.spec.errors import BadDataError, ConfigError, problem_error, shown, suggest
 from repro.spec.paths import Root, find_root
 from repro.verbs.output import columns, emit, say

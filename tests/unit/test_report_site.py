@@ -61,7 +61,9 @@ def test_the_page_needs_no_script_and_no_network(page):
     assert not re.search(r"https?://|//[a-z]|@import|url\(", text)
     for attributes in (*page.all("a"), *page.all("img")):
         target = attributes.get("href") or attributes.get("src")
-        assert target.startswith(("#", "figures/curves_", "figures/theory_"))
+        assert target.startswith(("#", "figures/curves_", "figures/theory_")) or re.fullmatch(
+            r"paper_[a-d]\.html", target
+        )
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
 
 
@@ -111,7 +113,7 @@ def test_s10_names_from_records_and_files_are_text_only():
     text = render_page(hostile, index, [claim.model_copy(update={"says": HOSTILE})])
     page = Page(text)
     assert [image["src"] for image in page.all("img")] == ["figures/curves_p01.svg"]
-    assert all(a["href"].startswith(("#", "figures/")) for a in page.all("a"))
+    assert all(a["href"].startswith(("#", "figures/", "paper_a.html")) for a in page.all("a"))
     assert "\u202e" not in text
     assert "<img src=x" in "".join(page.words)
     plain_rows = Page(render_page(plan, world(plan, lambda run: None), [claim])).all("tr")
@@ -233,6 +235,26 @@ def test_the_site_lies_beside_its_figures(tmp_path):
     (tmp_path / "file").write_text("in the way", "utf-8")
     with pytest.raises(CannotWriteError):
         write_figures(Root(tmp_path / "file"), plan, world(plan, lambda run: 3.3))
+
+
+def test_a_papers_page_holds_its_claims_and_experiments_and_leads_to_every_record():
+    plan = plan_of("smoke")
+    recorded_world = world(plan, plausible)
+    page = Page(render_page(plan, recorded_world, claims(), "a"))
+    text = " ".join(page.words)
+    assert "Paper A: Stability of Transformers under Layer Normalization" in text
+    assert all((claim.says in text) == (claim.paper == "a") for claim in claims())
+    mine = {run for name, cells in plan.cells.items() if name.startswith("a_") for c in cells for run in c.run_ids}
+    links = [a["href"] for a in page.all("a") if "/records/" in a["href"]]
+    assert sorted(set(links)) == sorted(f"../../../{recorded_world.train(run).entry.path}" for run in mine)
+    others = {a["href"] for a in page.all("a") if a["href"].endswith(".html")}
+    assert others == {"index.html", "paper_b.html", "paper_c.html", "paper_d.html"}
+
+
+def test_no_page_is_made_for_a_paper_that_plans_nothing(tmp_path):
+    plan = plan_only("p01", ["pre_ln"], 2)
+    path = write_site(Root(tmp_path), plan, world(plan, lambda run: 3.3), claims())
+    assert sorted(file.name for file in path.parent.glob("*.html")) == ["index.html", "paper_a.html"]
 
 
 def test_case_c05_seeds_made_with_different_versions_are_flagged():
