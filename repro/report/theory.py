@@ -40,6 +40,12 @@ def _widest(rows: Rows) -> Rows:
     return [row for row in start if row["width"] == width]
 
 
+def _ends(rows: Rows) -> Rows:
+    """Of each run the layers at its last probed step."""
+    last = {(row["method"], row["seed"]): row["step"] for row in rows}
+    return [row for row in rows if row["step"] == last[row["method"], row["seed"]]]
+
+
 def _descents(curves: Rows) -> Figure:
     named = [{**curve, "panel": CONTROLS[curve["control"]]} for curve in curves]
     panels = list(dict.fromkeys(curve["panel"] for curve in named))
@@ -80,6 +86,20 @@ DRAWINGS: dict[str, tuple[Drawing, ...]] = {
             "depth", "Error by layers kept, with and without residuals, every seed.", theory_d.depth_errors, "errors"
         ),
     ),
+    "lm": (
+        Drawing(
+            "moments",
+            "Hidden state by layer in the last step of training: mean over seeds, band from smallest to largest.",
+            lambda rows: theory_a.moments(_ends(rows), "Hidden state by layer at the end of training"),
+            "layers",
+        ),
+        Drawing(
+            "gradients",
+            "Norm of each block's gradient in the last step of training, before clipping.",
+            lambda rows: theory_a.gradients(_ends(rows), "Gradient norm by layer at the end of training"),
+            "layers",
+        ),
+    ),
     "flow": (Drawing("descents", "Risk by depth and width, every seed.", theory_b.descents, "curve"),),
 }
 
@@ -90,6 +110,8 @@ def drawings(plan: Plan, index: Index, experiment: str) -> Iterator[tuple[Drawin
     if not cells:
         return
     run = plan.runs[cells[0].run_ids[0]]
+    if len({cell.axes.get("lr") for cell in cells}) > 1:
+        return  # a line for each learning rate as well as each method would be unreadable
     for drawing in DRAWINGS.get(run.method if run.kind == "check" else run.config["task"], ()):
         rows = [row for cell in cells for row in _rows(index, cell, drawing.key)]
         if rows:
@@ -105,6 +127,8 @@ def _rows(index: Index, cell: Cell, key: str) -> Iterator[dict[str, Any]]:
             yield from _curve(record.raw, cell)
         elif key == "errors":
             yield {**cell.axes, "seed": record.seed, **{name: _measured(index, run_id, name) for name in ERRORS}}
+        elif key == "layers":
+            yield from ({**row, "seed": record.seed, "method": cell.label} for row in record.raw["probes"].get(key, []))
         else:
             yield from ({**row, "seed": record.seed} for row in record.raw["probes"].get(key, []))
 

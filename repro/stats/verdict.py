@@ -192,7 +192,7 @@ def _examine(claim: Claim, plan: Plan, index: IndexLike) -> _Draft:
 def _conclude(draft: _Draft, found: Held, decide: Decide, scale: str) -> None:
     """The word on a statement that each run must obey: all of the planned n confirm it, and one run refutes it.
 
-    Below the tier where it is decided the setting is a smaller one, so there a refutation needs the planned n too.
+    At scales below the deciding one the setting is smaller, so there a refutation needs the planned n too.
     """
     yes, no = _words(draft, decide, scale)
     planned = [len(arm.planned_seeds) for arm in draft.arms.values()]

@@ -31,8 +31,9 @@ def save(folder: Path, step: int, content: dict[str, Any]) -> Path:
     torch.save(content | {"step": step}, buffer)
     data = buffer.getvalue()
     path = folder / f"step-{step:09d}.pt"
-    _fsync_write(path, data)
+    # The hash first: a kill between the two leaves no file that would have to be passed over.
     _fsync_write(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest().encode())
+    _fsync_write(path, data)
     # Files of later steps are what was passed over when the run started: they must not crowd out the good ones.
     kept = sorted(found for found in folder.glob("step-*.pt") if found.name <= path.name)[-KEPT:]
     for old in set(folder.glob("step-*.pt")).difference(kept):

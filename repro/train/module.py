@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
-from repro.nn.gpt import parameter_groups
+from repro.nn.gpt import GPT, parameter_groups
+from repro.nn.probes import Probes
 from repro.train.ranks import rank_and_world, summed
 from repro.train.schedule import learning_rate
-from repro.train.state import TrainState
+from repro.train.state import TrainState, probe_steps
 from repro.train.tasks import Batch, Task
 
 
@@ -46,6 +48,8 @@ class Training(pl.LightningModule):
         self.net: nn.Module = task.build()
         self.last_loss: Tensor | None = None
         self.last_norm: Tensor | None = None
+        # Only a language model's layers are looked into; probes read, and change no bit.
+        self.probe_at = probe_steps(config["steps"]) if isinstance(self.net, GPT) else set()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW, in which matrices decay and vectors never do; or gradient descent without anything to it."""
@@ -63,6 +67,22 @@ class Training(pl.LightningModule):
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.zero_grad()
+        probes = Probes(self.net) if self.state.step + 1 in self.probe_at else None
+        with probes or nullcontext():
+            self.last_loss = self._backward(batches)
+        if probes:
+            probes.before_step()
+        # Without a bound the norm is only looked at: min(1, inf / norm) scales nothing.
+        self.last_norm = nn.utils.clip_grad_norm_(self.net.parameters(), spec.get("clip") or math.inf)
+        optimizer.step()
+        if probes:
+            probes.after_step()
+            self.state.layers += [{"step": self.state.step + 1, **row} for row in probes.rows()]
+        self.task.after_step(self.net)
+        self.state.step += 1
+
+    def _backward(self, batches: list[Batch]) -> Tensor:
+        """Gradients of the mean loss over all items of the step; the loss itself."""
         count = sum(targets.numel() for _, targets in batches)
         total: Tensor | None = None
         for batch in batches:
@@ -70,12 +90,8 @@ class Training(pl.LightningModule):
             loss = loss / count
             self.manual_backward(loss)
             total = loss.detach() if total is None else total + loss.detach()
-        # Without a bound the norm is only looked at: min(1, inf / norm) scales nothing.
-        self.last_norm = nn.utils.clip_grad_norm_(self.net.parameters(), spec.get("clip") or math.inf)
-        self.last_loss = total
-        optimizer.step()
-        self.task.after_step(self.net)
-        self.state.step += 1
+        assert total is not None
+        return total
 
 
 def validation_loss(task: Task, net: nn.Module, tokens: int, device: torch.device) -> float:

@@ -94,7 +94,12 @@ def end_fields(
         "status": state.status or "complete",
         "status_detail": {"step": state.step, "reason": state.reason},
         "speed": speed_fields(state, config, job),
-        "probes": {"val_loss_start": finite(start), "val_loss_last": finite(last), **_counted(done.net)},
+        "probes": {
+            "val_loss_start": finite(start),
+            "val_loss_last": finite(last),
+            **_counted(done.net),
+            **({"layers": state.layers} if state.layers else {}),
+        },
         "structure": structure(done.net),
     }
     if fields["status"] == "complete":

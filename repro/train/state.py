@@ -10,6 +10,7 @@ from typing import Any
 MAX_POINTS = 200  # a record's curve
 DIVERGED_RATIO = 1.5  # divergence, fixed beforehand: the last three validation losses all above 1.5 x the best
 DIVERGED_LAST = 3
+PROBE_EVERY, PROBED = 50, 12  # a record holds rows of that many steps, one a layer
 
 
 def validation_steps(steps: int, times: int) -> list[int]:
@@ -22,6 +23,12 @@ def curve_steps(steps: int, times: int) -> list[int]:
     fixed = validation_steps(steps, times)
     stride = max(1, math.ceil(steps / (MAX_POINTS - len(fixed))))
     return sorted({*fixed, *range(stride, steps + 1, stride)})
+
+
+def probe_steps(steps: int) -> set[int]:
+    """Steps that are probed, counted from 1: the first, the last, and one in 50 between, thinned to PROBED in all."""
+    stride = PROBE_EVERY * math.ceil(steps / (PROBE_EVERY * (PROBED - 2)))
+    return {1, steps, *range(stride, steps + 1, stride)}
 
 
 @dataclass
@@ -38,6 +45,7 @@ class TrainState:
     start_val_loss: float | None = None
     window: list[float] = field(default_factory=list)
     step_seconds: list[float] = field(default_factory=list)
+    layers: list[dict[str, Any]] = field(default_factory=list)  # rows of the probes, with the step they are of
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
     wall_seconds: float = 0.0

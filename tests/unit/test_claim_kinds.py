@@ -161,14 +161,20 @@ def test_exact_counts_in_ulp_where_the_margin_says_so() -> None:
     assert verdict(claim("exact", {"value": 2.0}, rule("every_run")), {"one": seeds(*[2.0] * 8)}).decided
 
 
-def test_a_smaller_plan_supports_a_bound_but_does_not_decide_it() -> None:
-    few = {"one": dict.fromkeys((1, 2), 2.0)}
-    assert verdict(BOUND, few, "smoke").verdict == "supported"
-    found = verdict(BOUND, few, "desk")
+@pytest.mark.parametrize("scale", ["smoke", "desk"])
+def test_a_smaller_plan_does_not_confirm_a_bound(scale: str) -> None:
+    found = verdict(BOUND, {"one": dict.fromkeys((1, 2), 2.0)}, scale)
     assert (found.verdict, found.reason.split(";")[0]) == (
         "inconclusive",
         "2 of 8 runs per arm are finished, this plan has 2",
     )
+
+
+def test_a_smaller_plan_refutes_a_bound_only_where_it_is_decided() -> None:
+    few = {"one": {1: 2.0, 2: 99.0}}
+    small = verdict(BOUND, few, "smoke")
+    assert (small.verdict, "seed 2) gave 99" in small.reason) == ("inconclusive", True)
+    assert verdict(BOUND, few, "desk").verdict == "not_reproduced"
 
 
 def test_every_arm_of_a_bound_must_obey() -> None:

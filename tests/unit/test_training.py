@@ -24,7 +24,7 @@ from repro.train.module import StepStream, Training, validation_loss
 from repro.train.outcome import speed_fields
 from repro.train.process import find_device, prepare_process
 from repro.train.schedule import learning_rate
-from repro.train.state import TrainState
+from repro.train.state import PROBE_EVERY, PROBED, TrainState, probe_steps
 
 CPU = torch.device("cpu")
 
@@ -478,3 +478,32 @@ def test_weights_that_a_method_sets_after_a_step_are_what_is_trained_on(
 def test_points_of_the_curve_grow(folder: Path) -> None:
     tokens = run(folder, config(steps=7))[0].state.tokens
     assert all(one < other for one, other in pairwise(tokens))
+
+
+# Probes
+def test_layers_are_probed_at_fixed_steps_and_change_no_bit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config(steps=104)
+    done, _ = run(folder, settings)
+    rows = done.state.layers
+    assert [(row["step"], row["layer"]) for row in rows] == [(s, n) for s in (1, 50, 100, 104) for n in range(3)]
+    assert all(row[name] > 0 for row in rows for name in ("mean_abs", "entry_variance", "grad_norm", "update_ratio"))
+    monkeypatch.setattr("repro.train.module.probe_steps", lambda steps: set())
+    plain, _ = run(write_data(folder.parent / "plain"), settings)
+    assert plain.state.layers == []
+    assert same_bits(weights(plain), weights(done))
+
+
+def test_a_stopped_run_has_the_rows_of_the_unbroken_one(folder: Path) -> None:
+    settings = config(steps=60)
+    unbroken, _ = run(folder, settings)
+    broken = write_data(folder.parent / "broken")
+    run(broken, settings, stop_at=50)
+    assert run(broken, settings)[0].state.layers == unbroken.state.layers
+
+
+@pytest.mark.parametrize("steps", [1, 2, 49, 50, 51, 293, 6000, 60_000])
+def test_a_record_holds_rows_of_few_steps_with_both_ends(steps: int) -> None:
+    found = probe_steps(steps)
+    assert {1, steps} <= found <= set(range(1, steps + 1))
+    assert len(found) <= PROBED
+    assert all(step % PROBE_EVERY == 0 for step in found - {1, steps})
