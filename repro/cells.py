@@ -95,9 +95,10 @@ def _lm_drafts(
     source = task.stand_in(experiment.data)
     sha256 = _digest(configuration, source, digests)
     grid = rates(task, experiment)
-    points = list(product(experiment.model, grid, experiment.optimizer.weight_decay))
+    sizes = [name for name in experiment.model if name not in task.without]
+    points = list(product(sizes, grid, experiment.optimizer.weight_decay))
     made = Drafts()
-    for name in experiment.model:
+    for name in sizes:
         if not _has_size(task, name):
             made.faults.append(("model", f"{name} has no stand-in in config/tiers.yaml"))
     for (model, lr, decay), (entry, params) in product(points, chosen_methods(configuration, experiment)):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from repro.evaluate.losses import BlockLosses
+from repro.nn.probes import MOMENTS, Probes
 from repro.records.measured import Measured
 from repro.train.tasks import LanguageModel
 
@@ -79,6 +80,14 @@ class Evidence:
         text_bytes = np.array([len(self.raw(row)) for row in targets], dtype=np.int64)
         words = np.array([len(self.decode(row).split()) for row in targets], dtype=np.int64)
         return BlockLosses(sums, tokens, text_bytes, words)
+
+    @cached_property
+    def layers(self) -> list[dict[str, Any]]:
+        """Moments of the hidden state by layer over the validation blocks, as `Probes.rows`, without gradients."""
+        with torch.no_grad(), Probes(self.net) as probes:
+            for inputs, _ in self.task.validation_batches(self.tokens):
+                self.net(inputs.to(self.device))
+        return [{"layer": row["layer"], **{name: row[name] for name in MOMENTS}} for row in probes.rows()]
 
     @cached_property
     def teacher_forced(self) -> TextPairs:

@@ -16,6 +16,8 @@ from torch.utils.hooks import RemovableHandle
 
 from repro.nn.stack import Block, Stack
 
+MOMENTS = ("mean_abs", "entry_variance", "data_variance", "max_abs")
+
 
 @dataclass
 class _Moments:
@@ -143,15 +145,12 @@ class Probes:
         found = []
         for layer, moments in enumerate(self._moments):
             row: dict[str, Any] = {"layer": layer}
-            seen = moments.numbers() if moments else dict.fromkeys(_NAMES)
-            row |= {name: _finite(seen[name]) for name in _NAMES}
+            seen = moments.numbers() if moments else dict.fromkeys(MOMENTS)
+            row |= {name: _finite(seen[name]) for name in MOMENTS}
             row["grad_norm"] = _finite(self._gradients[layer]) if self._gradients else None
             row["update_ratio"] = _finite(self._updates[layer]) if self._updates else None
             found.append(row)
         return found
-
-
-_NAMES = ("mean_abs", "entry_variance", "data_variance", "max_abs")
 
 
 def _norm(tensors: list[Tensor]) -> Tensor:

@@ -7,6 +7,7 @@ from statistics import median
 
 from repro.plan import Cell, Plan, Run
 from repro.records.index import Index, Record
+from repro.spec.experiment import LmExperiment
 from repro.spec.metrics import METRICS, values_of
 from repro.spec.rules import RULES
 from repro.stats.cells import COMPLETE, DIVERGED, FAILED, MISSING, UNMEASURED, CellResult, cell_result
@@ -85,12 +86,21 @@ def seed_words(plan: Plan, experiments: list[str]) -> str:
     return " or ".join(map(str, numbers)) or "no"
 
 
+def _left_out(plan: Plan, experiments: list[str]) -> list[str]:
+    """Models that the experiments name and that this tier does not train."""
+    known = [plan.configuration.experiments[name] for name in experiments if name in plan.configuration.experiments]
+    named = {model for each in known if isinstance(each, LmExperiment) for model in each.model}
+    return sorted(named & set(plan.configuration.tiers[plan.tier].lm.without))
+
+
 def heading_notes(plan: Plan, experiments: list[str], metrics: list[str]) -> tuple[str, ...]:
     """What every table says about its numbers: tier, models, data, protocols, rules, seeds."""
     runs = _runs_of(plan, experiments)
     models = sorted({f"{'model ' if 'model' in run.axes else ''}{model_words(run)}" for run in runs})
+    left_out = _left_out(plan, experiments)
     return (
         f"tier {plan.tier}, {', '.join(models) or 'nothing planned'}",
+        *([f"not trained at this tier: {', '.join(left_out)}"] if left_out else []),
         f"data {data_words(plan, experiments)}",
         f"protocols {', '.join(map(metric_words, metrics)) or 'none'}",
         "rules " + ", ".join(f"{part} {RULES[part]}" for part in ("train", "data")),

@@ -11,7 +11,9 @@ from repro.plan import Cell, Plan
 from repro.records.index import Index
 from repro.report import theory_a, theory_b, theory_d
 from repro.report.figures import render, write_bytes
+from repro.report.sweeps import sweep, sweep_rows
 from repro.report.table import write_file
+from repro.spec.experiment import LmExperiment
 from repro.spec.metrics import METRICS
 from repro.spec.paths import Root
 
@@ -99,6 +101,12 @@ DRAWINGS: dict[str, tuple[Drawing, ...]] = {
             lambda rows: theory_a.gradients(_ends(rows), "Gradient norm by layer at the end of training"),
             "layers",
         ),
+        Drawing(
+            "sweep",
+            "Final validation loss against what is swept: points are seeds, lines their means, crosses diverged seeds.",
+            sweep,
+            "sweep",
+        ),
     ),
     "flow": (Drawing("descents", "Risk by depth and width, every seed.", theory_b.descents, "curve"),),
 }
@@ -109,13 +117,20 @@ def drawings(plan: Plan, index: Index, experiment: str) -> Iterator[tuple[Drawin
     cells = plan.cells.get(experiment, [])
     if not cells:
         return
-    run = plan.runs[cells[0].run_ids[0]]
-    if len({cell.axes.get("lr") for cell in cells}) > 1:
-        return  # a line for each learning rate as well as each method would be unreadable
-    for drawing in DRAWINGS.get(run.method if run.kind == "check" else run.config["task"], ()):
-        rows = [row for cell in cells for row in _rows(index, cell, drawing.key)]
+    for drawing in _chosen(plan, experiment):
+        if drawing.key == "sweep":
+            rows = list(sweep_rows(plan, index, experiment))
+        else:
+            rows = [row for cell in cells for row in _rows(index, cell, drawing.key)]
         if rows:
             yield drawing, rows
+
+
+def _chosen(plan: Plan, experiment: str) -> tuple[Drawing, ...]:
+    """What the check or the task has; of language models' figures those that the experiment asks for."""
+    run, asked = plan.runs[plan.cells[experiment][0].run_ids[0]], plan.configuration.experiments[experiment]
+    found = DRAWINGS.get(run.method if run.kind == "check" else run.config["task"], ())
+    return tuple(each for each in found if each.name in asked.figures) if isinstance(asked, LmExperiment) else found
 
 
 def _rows(index: Index, cell: Cell, key: str) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, RootModel, StringConstraints, model_validator
 
-from repro.spec.experiment import Rates
+from repro.spec.experiment import Once, Rates
 from repro.spec.model import Float, Int, Name, Strict, Text
 
 Small = Annotated[Int, Field(ge=1, le=10**6)]
@@ -75,9 +75,11 @@ class TierTask(TierWork):
 
     `lr_grid` stands in for the grid of an experiment that chooses its rate on tuning seeds; a grid of one rate
     leaves nothing to choose, and plans no tuning run. Of any other grid `lr_points` rates are kept, both ends first.
+    Models of `without` are not trained at this tier, and its tables say so.
     """
 
     model: dict[Name, Name] = {}
+    without: Annotated[list[Name], Once] = []
     data: dict[Name, Name] | Name = {}
     tokens: Annotated[Int, Field(gt=0)] | None = None
     batch_tokens: Small | None = None

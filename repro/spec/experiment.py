@@ -93,6 +93,7 @@ class LmExperiment(Sweep):
     """A sweep of language models: (model x optimiser grid x methods) cells, each run once a seed.
 
     `order` "epochs" takes every block once an epoch, "random_windows" windows anywhere with replacement, as nanoGPT.
+    `figures` are drawn beside the loss curves: moments and gradient norms by layer, the loss against what is swept.
     With `tuning_seeds` a rate of the grid is chosen for each method on runs of other seeds than those reported.
     """
 
@@ -109,6 +110,7 @@ class LmExperiment(Sweep):
     tuning_seeds: Annotated[Int, Field(ge=0, le=100)] = 0
     metrics: Annotated[list[Name], Field(min_length=1), Once]
     validations: Annotated[Int, Field(ge=4, le=100)] = 10
+    figures: Annotated[list[Literal["moments", "gradients", "sweep"]], Once] = []
 
     @property
     def takes_all(self) -> bool:

@@ -230,6 +230,8 @@ def _catalogue_problems(configuration: Configuration) -> list[Problem]:
         for base, size in tier.lm.model.items():
             place = (label, "lm", "model", base)
             wanted += [("tiers", place, name, configuration.models) for name in (base, size)]
+        for index, name in enumerate(tier.lm.without):
+            wanted.append(("tiers", (label, "lm", "without", index), name, configuration.models))
         if isinstance(tier.lm.data, str):
             wanted.append(("tiers", (label, "lm", "data"), tier.lm.data, texts(configuration)))
         else:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from repro.evaluate.evidence import Evidence, compute
+from repro.nn.gpt import GPT, GPTConfig
+from repro.nn.method_api import load_method
 from repro.spec.metrics import PROTOCOLS
 from tests.unit.train_world import VOCAB, task_of, write_data
 
@@ -31,14 +33,25 @@ def letters(ids: list[int]) -> bytes:
     return bytes(32 if int(i) % 3 == 0 else 97 + int(i) % 2 for i in ids)
 
 
+def formula_gpt() -> nn.Module:
+    """A GPT whose weights are a formula: for what looks into the layers."""
+    model = GPT(GPTConfig(3, 16, 2, 8, VOCAB), load_method("pre_ln", {}))
+    with torch.no_grad():
+        for shift, parameter in enumerate(model.parameters()):
+            place = torch.arange(parameter.numel(), dtype=torch.float64)
+            parameter.copy_((0.3 * torch.cos(place * 0.7 + shift)).reshape(parameter.shape))
+    return model
+
+
 def values(folder: Path) -> dict[str, float]:
     """All values by protocol id and name, but for the encoder that has to be fetched."""
     evidence = Evidence(task_of(write_data(folder)), Guess(), 400, torch.device("cpu"), letters)
+    layered = Evidence(task_of(folder), formula_gpt(), 400, torch.device("cpu"), letters)
     chosen = [name for name, protocol in PROTOCOLS.items() if not protocol.info.needs and protocol.info.task == "lm"]
     return {
         f"{PROTOCOLS[name].id} {value}": number
         for name in chosen
-        for value, number in compute(name, evidence).values.items()
+        for value, number in compute(name, layered if name == "hidden" else evidence).values.items()
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -13,10 +14,13 @@ from torch.nn import functional as F
 from repro.nn.gpt import GPT, GPTConfig, count_parameters, initialise, parameter_groups, structure
 from repro.nn.method_api import Method, Role, Site, load_method
 from repro.nn.norms import RMSNorm
+from repro.spec.load import load_configuration
 from repro.spec.methods import registry
+from repro.spec.paths import find_root
 
 TINY = {"n_layer": 2, "d_model": 16, "n_head": 2, "context": 8, "vocab": 17}
 METHODS = sorted(registry())
+MODELS = load_configuration(find_root()).models
 
 
 def build(
@@ -111,22 +115,46 @@ def test_a_method_can_spare_matrices_from_decay() -> None:
     assert not any("mix" in name for name in decayed)
 
 
-@pytest.mark.parametrize(
-    ("n_layer", "n_head", "d_model", "total"),
-    [
-        (12, 12, 768, 124_439_808),
-        (24, 16, 1024, 354_823_168),
-        (36, 20, 1280, 774_030_080),
-        (48, 25, 1600, 1_557_611_200),
-    ],
-)
-def test_public_gpt2_sizes(n_layer: int, n_head: int, d_model: int, total: int) -> None:
+SIZES = {"124m": 124_439_808, "355m": 354_823_168, "774m": 774_030_080, "1558m": 1_557_611_200}
+
+
+@pytest.mark.parametrize(("size", "total"), SIZES.items())
+def test_public_gpt2_sizes(size: str, total: int) -> None:
+    shape = MODELS[f"gpt2_{size}_public"]
     with torch.device("meta"):
-        model = GPT(GPTConfig(n_layer, d_model, n_head, 1024, 50257, bias=True, tied=True), load_method("pre_ln"))
+        model = GPT(GPTConfig(**shape.model_dump()), load_method("pre_ln"))
     counts = count_parameters(model)
-    assert counts == {"total": total, "non_embedding": total - (50257 + 1024) * d_model}
+    assert counts == {"total": total, "non_embedding": total - (50257 + 1024) * shape.d_model}
     with pytest.raises(ValueError, match="meta"):
         initialise(model, 0)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_nanogpts_sizes_are_the_public_ones_without_biases_and_with_a_padded_vocabulary(size: str) -> None:
+    ours, public = MODELS[f"gpt2_{size}"], MODELS[f"gpt2_{size}_public"]
+    assert public.model_copy(update={"vocab": 50304, "bias": False}) == ours
+    with torch.device("meta"):
+        model = GPT(GPTConfig(**ours.model_dump()), load_method("pre_ln"))
+    d, layers = ours.d_model, ours.n_layer
+    biases = layers * (2 * d + 3 * d + d + 4 * d + d) + d  # of two norms, of q, k and v, of o, up and down; final norm
+    assert count_parameters(model)["total"] == SIZES[size] + (50304 - 50257) * d - biases
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_one_step_of_the_124m_model_starts_between_ln_v_and_one_above(name: str) -> None:
+    """On a CPU, 256 tokens, for every method; without a final norm the start is at ln V within rounding."""
+    shape = MODELS["gpt2_124m"]
+    model = GPT(GPTConfig(**shape.model_dump()), load_method(name))
+    initialise(model, 1)
+    optimiser = torch.optim.AdamW(parameter_groups(model, 0.1), lr=6e-4)
+    ids = torch.randint(shape.vocab, (1, 257), generator=torch.Generator().manual_seed(0))
+    total, count = model.loss_sums(ids[:, :-1], ids[:, 1:])
+    (total / count).backward()
+    optimiser.step()
+    above = float(total.detach()) / count - math.log(shape.vocab)
+    assert count == 256
+    assert (0 if isinstance(model.stack.final_norm, (nn.LayerNorm, RMSNorm)) else -0.01) <= above <= 1
+    assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
 
 
 def reference(tied: bool) -> Any:

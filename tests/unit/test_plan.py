@@ -240,7 +240,8 @@ def points(plan: Plan, one: Experiment) -> int:
         return math.prod(len(getattr(tier, key, None) or getattr(one, key)) for key in axes)
     rates = len(plan.configuration.tiers[plan.tier].lm.lr_grid or one.optimizer.lr) if one.tuning_seeds else 0
     most = plan.configuration.tiers[plan.tier].lm.lr_points or 1000
-    grid = len(one.model) * (rates or min(most, len(one.optimizer.lr))) * len(one.optimizer.weight_decay)
+    sizes = [name for name in one.model if name not in plan.configuration.tiers[plan.tier].lm.without]
+    grid = len(sizes) * (rates or min(most, len(one.optimizer.lr))) * len(one.optimizer.weight_decay)
     return grid * len(one.methods or plan.configuration.methods)
 
 
