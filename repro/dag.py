@@ -237,6 +237,17 @@ class Dag:
             "gpu": max(run.cost.devices if run.cost.device == "gpu" else 0 for run in runs),
         }
 
+    def about(self, chunk: str) -> str:
+        """A chunk in words, for a dry run: its runs, what they run on, what they are given, what they cost."""
+        runs, asked = self.chunks[chunk], self.resources(chunk)
+        more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        devices = f"{asked['gpu']} GPU" if asked["gpu"] else f"{self.threads()} CPU thread"
+        price = sum(run.cost.gpu_hours for run in runs)
+        return (
+            f"{runs[0].alias}{more}: {devices}, {asked['mem_mb'] / 1000:.1f} GB of memory,"
+            f" {asked['runtime'].removesuffix('m')} minutes at most, {price:.1f} GPU hours"
+        )
+
     def threads(self) -> int:
         """Threads of a chunk's job; the tier fixes them."""
         return max((run.task.threads for run in self.plan.runs.values()), default=1)

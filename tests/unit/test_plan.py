@@ -15,7 +15,7 @@ import pytest
 from plan_world import configuration, experiment, ids, only, plan_of
 from report_world import index_of, train_record
 
-from repro.dag import is_missing
+from repro.dag import Dag, is_missing
 from repro.dispatch import find_runs
 from repro.plan import Plan, build_plan
 from repro.spec.errors import ConfigError
@@ -384,3 +384,15 @@ def test_runs_of_other_tiers_are_found_without_naming_the_tier(checkout: Checkou
         find_runs(root, [smoke.id, desk.id, "\x1b<b>" + "x" * 300], None)
     assert len(caught.value.problems) == 2
     assert all("\x1b" not in str(problem) and len(str(problem)) < 250 for problem in caught.value.problems)
+
+
+def test_a_chunk_says_what_it_runs_on_and_what_that_costs() -> None:
+    """One line a job in a dry run: a user sees devices, memory, walltime and price before anything is submitted."""
+    plan = build_plan(find_root(), "paper")
+    dag = Dag(plan.configuration.root, plan, plan.chunks())
+    for chunk, runs in dag.chunks.items():
+        said, asked = dag.about(chunk), dag.resources(chunk)
+        assert said.startswith(runs[0].alias)
+        assert f"{asked['mem_mb'] / 1000:.1f} GB of memory, {asked['runtime'][:-1]} minutes at most" in said
+        assert said.endswith(f"{sum(run.cost.gpu_hours for run in runs):.1f} GPU hours")
+        assert ("1 GPU," in said) == (runs[0].cost.device == "gpu")

@@ -23,5 +23,8 @@ if SUITE.missing:
             **SUITE.site_words(),
         params:
             tier=TIER,
+            about=lambda wildcards: SUITE.about(wildcards.chunk),
+        message:
+            "chunk {wildcards.chunk}: {params.about}"
         shell:
             "python -m repro run {wildcards.chunk:q} --tier {params.tier:q} --stamp {output:q} 2>&1 | tee -i {log:q}"
