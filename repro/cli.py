@@ -148,6 +148,25 @@ def report(
 
 
 @app.command()
+def status(tier: TierOption = None, json: JsonFlag = False) -> None:
+    """How far a campaign is: planned, running with step and rate, recorded, failed with reason and log, GPU hours."""
+    from repro.verbs import campaign
+
+    campaign.status(tier, json)
+
+
+@app.command()
+def retry(
+    failed: Annotated[bool, typer.Option("--failed", help="failed, oom and timeout runs; no others can be")] = False,
+    tier: TierOption = None,
+) -> None:
+    """Marks failures for one more attempt, which the next run makes; the records of the first stay."""
+    from repro.verbs import campaign
+
+    campaign.retry(tier, failed)
+
+
+@app.command()
 def bench(ids: Annotated[list[str] | None, typer.Argument(metavar="[P1...]")] = None, json: JsonFlag = False) -> None:
     """Performance as ratios of interleaved runs, equality asserted first."""
     from repro.bench import main as bench_main

@@ -45,12 +45,12 @@ def eval_ids(plan: Plan, run: Run, weights_sha256: str | None) -> dict[str, str]
 
 
 def unmeasured(plan: Plan, run: Run, index: Index) -> list[str]:
-    """Metrics of `run` that have no eval record yet; all of them where it is not trained."""
-    record = index.latest(run.id)
+    """Metrics of `run` that have no eval record that stands; all of them where it is not trained."""
+    record = index.settled(run.id)
     if record is None:
         return list(run.metrics)
     return [
-        name for name, identity in eval_ids(plan, run, record.entry.weights).items() if index.latest(identity) is None
+        name for name, identity in eval_ids(plan, run, record.entry.weights).items() if index.settled(identity) is None
     ]
 
 
@@ -72,7 +72,7 @@ def sources_of(plan: Plan, run: Run) -> dict[str, str]:
 
 def is_missing(plan: Plan, run: Run, index: Index) -> bool:
     """Whether anything of `run` remains to be done; only a complete run is measured."""
-    record = index.latest(run.id)
+    record = index.settled(run.id)
     return record is None or (record.status == "complete" and bool(unmeasured(plan, run, index)))
 
 

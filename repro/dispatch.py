@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.cost import FLOPS_FORMULA, flops_per_token
-from repro.dag import final_tokens, is_missing, refuse_damaged_data, refuse_unfetched, unmeasured
+from repro.dag import eval_ids, final_tokens, is_missing, refuse_damaged_data, refuse_unfetched, unmeasured
 from repro.plan import TIERS, Plan, Run, build_plan
 from repro.records.index import Index
 from repro.records.skeleton import check_skeleton, train_skeleton
@@ -85,7 +85,7 @@ def make_batch(root: Root, plan: Plan, runs: list[Run], index: Index, options: O
 
 def _job(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> dict[str, Any]:
     """One job as plain JSON: what any kind of run needs, and what its own kind does."""
-    record = None if options.no_record else index.latest(run.id)
+    record = None if options.no_record else index.settled(run.id)
     folder = "trial" if options.no_record else "ckpt"
     job = {
         "id": run.id,
@@ -93,6 +93,7 @@ def _job(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> di
         "alias": run.alias,
         "full_sha256": run.full_sha256,
         "record": record.raw if record else None,
+        "superseded": _superseded(plan, run, index),
         "checkpoints": str(root.scratch / folder / run.id),
         "log": str(root.scratch / "logs" / f"{run.chunk}.log"),
         "device": run.cost.device,
@@ -105,10 +106,17 @@ def _job(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> di
     return job | _training(root, plan, run, index, options)
 
 
+def _superseded(plan: Plan, run: Run, index: Index) -> dict[str, int]:
+    """Attempts that do not count any more, by id: of the run itself and of the metrics of its recorded weights."""
+    record = index.latest(run.id)
+    ids = [run.id, *(eval_ids(plan, run, record.entry.weights).values() if record else ())]
+    return {identity: count for identity in ids if (count := index.superseded(identity))}
+
+
 def _training(root: Root, plan: Plan, run: Run, index: Index, options: Options) -> dict[str, Any]:
     """What only a training needs: weights, data, metrics, and the figures behind its speed."""
     weights = root.scratch / ("trial" if options.no_record else "final") / f"{run.id}.safetensors"
-    if not options.no_record and index.latest(run.id) and not weights.is_file():
+    if not options.no_record and index.settled(run.id) and not weights.is_file():
         raise problem_error(MissingError, root.shown(weights), run.alias, NO_WEIGHTS)
     base = train_skeleton(root, run, data_used(root, run) if run.data else [])
     if options.steps is not None:

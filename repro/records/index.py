@@ -14,6 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from repro.records.retries import read_retries
 from repro.records.schema import RETRYABLE, record_problems
 from repro.records.store import attempt_of, record_path, replace_text
 from repro.spec.errors import BadDataError, CannotWriteError, Problem, ReproError
@@ -116,6 +117,7 @@ class Index:
     problems: list[Problem] = field(default_factory=list)
     # Validation tokens of each planned run's measurements; numbers made of other tokens are another protocol's.
     final_tokens: dict[str, int] = field(default_factory=dict)
+    retries: dict[str, int] = field(default_factory=dict)  # attempts that are to be superseded, by id
     _evals: dict[str, dict[str, Record]] | None = None
 
     def latest(self, identity: str) -> Record | None:
@@ -124,6 +126,17 @@ class Index:
         return found[-1] if found else None
 
     train = latest
+
+    def settled(self, identity: str) -> Record | None:
+        """The record that stands: the latest attempt, but none while a failure is to be tried again."""
+        record = self.latest(identity)
+        return None if record is None or self.superseded(identity) else record
+
+    def superseded(self, identity: str) -> int:
+        """How many attempts do not count any more, since another one was asked for."""
+        record = self.latest(identity)
+        again = record is not None and record.status in RETRYABLE and self.retries.get(identity) == record.entry.attempt
+        return self.attempts(identity) if again else 0
 
     def evals(self, run_id: str) -> dict[str, Record]:
         """Latest eval records of one run by protocol: of its recorded weights, under current rules and options."""
@@ -155,7 +168,7 @@ class Index:
 
 def load_index(root: Root) -> Index:
     """Looks at every record file; a file is read and checked again only if its size or time changed."""
-    index = Index(root)
+    index = Index(root, retries=read_retries(root))
     known_files = _read_cache(root)
     fresh: dict[str, Any] = {}
     others = root.community.relative_to(root.path).as_posix() + "/"

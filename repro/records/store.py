@@ -37,10 +37,13 @@ def attempts_of(folder: Path, identity: str) -> list[Path]:
     return paths
 
 
-def newest_record(root: Root, base: dict[str, Any]) -> dict[str, Any] | None:
-    """The latest record of the id that `base` is the skeleton of, as it stands on the disk now."""
+def newest_record(root: Root, base: dict[str, Any], superseded: int = 0) -> dict[str, Any] | None:
+    """The latest record of the id that `base` is the skeleton of, as it stands on the disk now.
+
+    The first `superseded` attempts do not count: another one was asked for.
+    """
     earlier = attempts_of(place(root, base["tier"]), base["id"])
-    return dict(json.loads(earlier[-1].read_text("utf-8"))) if earlier else None
+    return dict(json.loads(earlier[-1].read_text("utf-8"))) if len(earlier) > superseded else None
 
 
 def write_record(root: Root, record: dict[str, Any]) -> Path:

@@ -108,7 +108,9 @@ class Worker:
 
     def _made_meanwhile(self, job: dict[str, Any]) -> dict[str, Any] | None:
         """A record that another process wrote between the plan and our lease."""
-        return None if self.batch["no_record"] else newest_record(self.root, job["base"])
+        if self.batch["no_record"]:
+            return None
+        return newest_record(self.root, job["base"], job["superseded"].get(job["id"], 0))
 
     def _make(self, job: dict[str, Any], folder: Path) -> dict[str, Any] | None:
         if job["kind"] == "check":

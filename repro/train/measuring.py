@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def measure(worker: Worker, job: dict[str, Any], record: dict[str, Any]) -> None:
     """One record for each metric that has none; a fault is a failed record of that metric alone."""
     made = [eval_skeleton(job["base"], record["weights_sha256"], name, job["eval_tokens"]) for name in job["evals"]]
-    todo = [item for item in made if newest_record(worker.root, item["base"]) is None]
+    known = job["superseded"]
+    todo = [i for i in made if newest_record(worker.root, i["base"], known.get(i["base"]["id"], 0)) is None]
     evidence: Any = None
     for item in todo:
         opened = time.monotonic()

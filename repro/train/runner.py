@@ -229,7 +229,7 @@ def _write_end(batch: dict[str, Any], job: dict[str, Any], child: Child, status:
         "time": {"wall": seconds, "train": 0.0, "eval": 0.0, "compile": 0.0, "wait": 0.0},
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    record = job["record"] or newest_record(root, job["base"])
+    record = job["record"] or newest_record(root, job["base"], job["superseded"].get(job["id"], 0))
     if child.protocol and record:
         item = eval_skeleton(job["base"], record["weights_sha256"], child.protocol, job["eval_tokens"])
         write_record(root, item["base"] | common | {"attempts": 1, "resumes": 0})

@@ -11,8 +11,9 @@ from typing import Any
 from repro.dispatch import Options, find_runs, make_batch, todo, write_stamp
 from repro.plan import Run
 from repro.records.index import load_index
+from repro.records.progress import EVERY, Note, drop_note, write_note
 from repro.spec.errors import BadDataError, ConfigError, problem_error
-from repro.spec.paths import find_root
+from repro.spec.paths import Root, find_root
 from repro.train.runner import Event, run_jobs
 from repro.verbs.output import say
 
@@ -31,9 +32,11 @@ def run(
     missing = runs if no_record else todo(plan, runs, index)
     for group in _by_threads(missing):
         batch = make_batch(root, plan, group, index, options)
+        progress = Progress(len(group), None if no_record else root)
         try:
-            run_jobs(batch, Progress(len(group), trial=no_record))
+            run_jobs(batch, progress)
         finally:
+            progress.close()
             shutil.rmtree(root.scratch / "trial", ignore_errors=True)
     if stamp is not None:
         _check_whole(plan, runs)
@@ -66,13 +69,24 @@ def _numbers(event: Event) -> str:
 
 
 class Progress:
-    """One live line on a terminal: run, step, rate, time left; elsewhere only what went wrong."""
+    """One live line on a terminal: run, step, rate, time left; elsewhere only what went wrong.
 
-    def __init__(self, total: int, trial: bool = False) -> None:
-        self.total, self.done, self.trial = total, 0, trial
+    With a `root` also a note of each run for `repro status`; without one it is a try-out.
+    """
+
+    def __init__(self, total: int, root: Root | None = None) -> None:
+        self.total, self.done, self.root = total, 0, root
         self.live = sys.stderr.isatty()
-        self.started, self.first, self.last_shown = time.monotonic(), 0, 0.0
-        self.steps = 0
+        self.started, self.first, self.last_shown, self.last_noted = time.monotonic(), 0, 0.0, 0.0
+        self.steps, self.noted = 0, ""
+
+    def close(self) -> None:
+        """No run of this process is going on any more, however the last one ended."""
+        self._forget(self.noted)
+
+    def _forget(self, identity: str) -> None:
+        if self.root and identity:
+            drop_note(self.root, identity)
 
     def __call__(self, event: Event) -> None:
         """Takes one event of the child."""
@@ -82,26 +96,43 @@ class Progress:
             self.started, self.first, self.steps = time.monotonic(), event["step"], event["steps"]
             if event["step"]:
                 self._line(f"{alias}: resumed at step {event['step']} of {event['steps']}")
-        elif kind == "step" and self.live:
-            self._show(alias, event["step"])
+        elif kind == "step":
+            self._note(job, event["step"])
+            if self.live:
+                self._show(alias, event["step"])
         elif kind == "warning":
             self._line(event["text"])
         elif kind == "busy":
             self._line(f"{event['id']}: another process is training this run")
         elif kind == "done":
             self.done += 1
-            if event["status"] != "complete" or self.live or self.trial:
+            self._forget(event["id"])
+            if event["status"] != "complete" or self.live or self.root is None:
                 self._line(f"{event['id']}: {event['status']}{_numbers(event)} ({self.done} of {self.total})")
 
     def _line(self, text: str) -> None:
         say(f"\r\x1b[K{text}" if self.live else text)
+
+    def _rate(self, step: int) -> float:
+        """Steps a second since the run's start."""
+        return (step - self.first) / max(1e-9, time.monotonic() - self.started)
+
+    def _note(self, job: dict[str, Any] | None, step: int) -> None:
+        now = time.monotonic()
+        if job is None or self.root is None or now - self.last_noted < EVERY:
+            return
+        self.last_noted = now
+        if self.noted != job["id"]:
+            self._forget(self.noted)
+        self.noted = job["id"]
+        write_note(self.root, Note(job["id"], job["alias"], step, self.steps, self._rate(step), time.time()))
 
     def _show(self, alias: str, step: int) -> None:
         now = time.monotonic()
         if now - self.last_shown < 0.2:
             return
         self.last_shown = now
-        rate = (step - self.first) / max(1e-9, now - self.started)
+        rate = self._rate(step)
         left = (self.steps - step) / rate if rate else 0.0
         text = f"[{self.done + 1}/{self.total}] {alias} step {step}/{self.steps} {rate:.1f} steps/s, {left:.0f} s left"
         print(f"\r\x1b[K{text[:150]}", end="", file=sys.stderr, flush=True)

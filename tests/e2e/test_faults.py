@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from typing import Any
 
 import pytest
@@ -95,3 +96,24 @@ def test_all_records_hold(suite: Suite) -> None:
     suite.repro("records", "validate")
     again = suite.snakemake()
     assert "Nothing to be done" in again.stdout + again.stderr
+
+
+def test_failures_are_tried_once_more_when_asked_and_nothing_else_is(suite: Suite) -> None:
+    before = suite.records()
+    bad = {record["id"] for record in before.values() if record["status"] in ("failed", "oom")}
+    told = json.loads(suite.repro("status", "--tier", "smoke", "--json").stdout)
+    assert {item["id"] for item in told["failures"]} == bad
+    assert all(item["reason"] and item["log"].startswith("scratch/logs/") for item in told["failures"])
+    assert (told["planned"], told["missing"], told["running"]) == (6, 0, [])
+    assert suite.repro("retry", "--tier", "smoke", code=64).stdout == ""
+    listed = suite.repro("retry", "--failed", "--tier", "smoke").stdout.splitlines()
+    assert {line.split()[0] for line in listed} == bad
+    assert json.loads(suite.repro("status", "--tier", "smoke", "--json").stdout)["missing"] == len(bad)
+    suite.snakemake()
+    after = suite.records()
+    assert {name: after[name] for name in before} == before
+    assert set(after) - set(before) == {f"{identity}.1.json" for identity in bad}
+    assert all(after[f"{identity}.1.json"]["supersedes"] == f"{identity}.json" for identity in bad)
+    again = suite.snakemake()
+    assert "Nothing to be done" in again.stdout + again.stderr
+    suite.repro("records", "validate")
