@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -17,6 +18,8 @@ from repro.spec.paths import Root, find_root
 from repro.train.runner import Event, run_jobs
 from repro.verbs.output import say
 
+ENDING = 60.0  # seconds kept for the end of a job: the last look at the clock, a checkpoint, the way out
+
 
 def run(
     ids: list[str], tier: str | None, deadline: float | None, steps: int | None, no_record: bool, stamp: Path | None
@@ -28,7 +31,7 @@ def run(
     plan, runs = find_runs(root, ids, tier)
     index = load_index(root)
     index.refuse_problems()
-    options = Options(deadline, steps, no_record)
+    options = Options(seconds_left(deadline), steps, no_record)
     missing = runs if no_record else todo(plan, runs, index)
     for group in _by_threads(missing):
         batch = make_batch(root, plan, group, index, options)
@@ -41,6 +44,14 @@ def run(
     if stamp is not None:
         _check_whole(plan, runs)
         write_stamp(stamp, runs)
+
+
+def seconds_left(asked: float | None) -> float | None:
+    """The deadline asked for; else the time that an allocation of Slurm still has, less what ending in order takes."""
+    end = os.environ.get("SLURM_JOB_END_TIME", "")
+    if asked is not None or not end.isdecimal():
+        return asked
+    return max(1.0, int(end) - time.time() - ENDING)
 
 
 def _by_threads(runs: list[Run]) -> list[list[Run]]:

@@ -14,6 +14,7 @@ from repro.records.progress import Note, drop_note, read_notes, write_note
 from repro.records.retries import add_retries, read_retries, retries_path
 from repro.spec.paths import Root
 from repro.verbs.campaign import failures, summary
+from repro.verbs.runs import ENDING, seconds_left
 
 
 def test_a_wish_makes_a_failure_missing_until_its_next_attempt() -> None:
@@ -73,3 +74,16 @@ def test_notes_tell_what_runs_and_for_how_long_nothing_was_heard(tmp_path: Path)
     drop_note(root, first.id)
     drop_note(root, first.id)
     assert [note.id for note in read_notes(root)] == ["0" * 12]
+
+
+def test_a_job_of_slurm_ends_in_order_before_its_allocation_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600))
+    left = seconds_left(None)
+    assert left is not None
+    assert 3600 - 2 * ENDING < left <= 3600 - ENDING
+    assert seconds_left(10.0) == 10.0
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time())))
+    assert seconds_left(None) == 1.0
+    for odd in ("", "soon", "-5"):
+        monkeypatch.setenv("SLURM_JOB_END_TIME", odd)
+        assert seconds_left(None) is None
