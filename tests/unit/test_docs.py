@@ -280,9 +280,9 @@ VERBS = (
 )
 
 
-@pytest.mark.parametrize("verb", VERBS.split())
-def test_every_verb_that_others_rely_on_exists(verb: str) -> None:
-    _check_repro([verb, "--help"])
+def test_every_verb_that_others_rely_on_exists() -> None:
+    command: Any = typer.main.get_command(app)
+    assert set(VERBS.split()) - set(command.commands) == set()
 
 
 def test_the_change_log_names_every_protocol() -> None:
