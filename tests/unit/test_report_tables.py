@@ -286,3 +286,18 @@ def test_records_on_disk_give_the_same_table_as_in_memory(tmp_path):
     on_disk = experiment_table(plan, load_index(Root(tmp_path)), "p01")
     assert on_disk == experiment_table(plan, index_of(Root(tmp_path), raws), "p01")
     assert on_disk.data[0]["val_loss_mean"] == pytest.approx(3.15)
+
+
+def test_sizes_that_a_tier_does_not_train_are_named_in_its_tables() -> None:
+    said = "not trained at this tier: gpt2_1558m, gpt2_774m"
+    for tier, there in (("smoke", True), ("desk", True), ("paper", False)):
+        plan = plan_of(tier)
+        notes = experiment_table(plan, world(plan, lambda run: None), "a_quality").notes
+        assert any(said in note for note in notes) == there
+
+
+def test_at_the_papers_scale_every_planned_cell_without_a_record_is_a_row_that_says_so() -> None:
+    plan = plan_of("paper")
+    table = experiment_table(plan, world(plan, lambda run: None), "a_quality")
+    assert len(table.rows) == len(plan.cells["a_quality"]) == 16
+    assert all("not_run" in row for row in table.rows)
