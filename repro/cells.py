@@ -105,6 +105,8 @@ def _lm_drafts(
         choice = Choice(entry, params, {"model": model, "lr": lr, "weight_decay": decay}, source, sha256)
         config = cell_config(configuration, task, experiment, choice)
         made.faults += [("model", fault) for fault in _unfit(config, configuration.text(source).vocabulary)]
+        cost = _lm_cost(configuration, task, config, model)
+        made.faults += [("model", f"{model} {fault}") for fault in _beyond_device(configuration, cost)]
         made.cells.append(
             Draft(
                 label=label_of(experiment, choice, len(grid)),
@@ -112,7 +114,7 @@ def _lm_drafts(
                 params=params,
                 axes=choice.axes,
                 config=config,
-                cost=_lm_cost(configuration, task, config, model),
+                cost=cost,
                 work=task,
                 seeds=fewer(experiment.seeds, task.seeds),
                 tokens=config["steps"] * config["tokens_per_step"],
@@ -158,6 +160,15 @@ def _lm_cost(configuration: Configuration, task: TierTask, config: dict[str, Any
     per_step = config["tokens_per_step"]
     model = configuration.models[task.sized(base)]
     return estimate(model, config["steps"] * per_step, per_step, task, config["precision"], planning)
+
+
+def _beyond_device(configuration: Configuration, cost: Cost) -> Iterator[str]:
+    """Found before submission, not by an out-of-memory error after a night in the queue."""
+    name = configuration.suite.planning_device
+    there = configuration.hardware[name].memory_gb
+    if cost.device == "gpu" and cost.memory_gb > there:
+        less = "a smaller micro_batch in config/tiers.yaml helps"
+        yield f"needs about {cost.memory_gb:.0f} GB, {name} has {there:g}; {less}"
 
 
 def _has_size(task: TierTask, model: str) -> bool:

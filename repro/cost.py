@@ -59,10 +59,15 @@ def flops_per_token(model: ModelSpec) -> float:
 
 
 def memory_gb(model: ModelSpec, micro_batch: int, device: str) -> float:
-    """Weights, gradients, two moments (fp32), activations of one micro-batch, and logits, in GB."""
+    """Weights, gradients, two moments (fp32), activations of one micro-batch, and logits, in GB.
+
+    Activations as Korthikanti et al. (2022) count them, twice for what autocast keeps beside; a GPU's attention is
+    fused and keeps no matrix of tokens by tokens.
+    """
     tokens = micro_batch * model.context
     weights = 16.0 * parameters(model)
-    activations = tokens * model.n_layer * (34.0 * model.d_model + 5.0 * model.n_head * model.context) * 2.0
+    matrices = 5.0 * model.n_head * model.context if device == "cpu" else 0.0
+    activations = tokens * model.n_layer * (34.0 * model.d_model + matrices) * 2.0
     logits = tokens * model.vocab * 4.0 * 3.0
     fixed = PROCESS_GB if device == "cpu" else CUDA_CONTEXT_GB
     return fixed + MARGIN * (weights + activations + logits) / 1e9

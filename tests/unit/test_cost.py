@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
 
 from repro.cost import FLOPS_FORMULA, MARGIN, Cost, estimate, flops_per_token, memory_gb, parameters
+from repro.plan import build_plan
 from repro.spec.catalogue import ModelSpec, TierTask
+from repro.spec.errors import ConfigError
 from repro.spec.load import load_configuration
 from repro.spec.paths import find_root
 
@@ -83,3 +86,17 @@ def test_the_contracts_object() -> None:
     shown = cost_of().as_json()
     assert shown.keys() >= {"gpu_hours", "flops", "memory_gb", "device"}
     assert shown["gpu_hours"] == round(cost_of().gpu_hours, 4)
+
+
+def test_what_does_not_fit_the_named_device_is_refused_before_anything_is_submitted() -> None:
+    paper = REAL.tiers["paper"]
+    wide = paper.model_copy(update={"lm": paper.lm.model_copy(update={"micro_batch": 8})})
+    tiers = {**REAL.tiers, "paper": wide}
+    with pytest.raises(ConfigError) as caught:
+        build_plan(REAL.root, "paper", configuration=replace(REAL, tiers=tiers))
+    said = [str(problem) for problem in caught.value.problems]
+    assert said
+    assert all("gpt2_1558m needs about" in line and "H100 80GB HBM3 has 80" in line for line in said)
+    there = REAL.hardware[REAL.suite.planning_device].memory_gb
+    plan = build_plan(REAL.root, "paper", configuration=REAL)
+    assert max(run.cost.memory_gb for run in plan.runs.values()) <= there
