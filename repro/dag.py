@@ -241,11 +241,11 @@ class Dag:
         """A chunk in words, for a dry run: its runs, what they run on, what they are given, what they cost."""
         runs, asked = self.chunks[chunk], self.resources(chunk)
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-        devices = f"{asked['gpu']} GPU" if asked["gpu"] else f"{self.threads()} CPU thread"
+        devices = f"{asked['gpu']} GPU" if asked["gpu"] else f"{runs[0].task.threads} CPU thread"
         price = sum(run.cost.gpu_hours for run in runs)
         return (
             f"{runs[0].alias}{more}: {devices}, {asked['mem_mb'] / 1000:.1f} GB of memory,"
-            f" {asked['runtime'].removesuffix('m')} minutes at most, {price:.1f} GPU hours"
+            f" at most {asked['runtime'].removesuffix('m')} minutes and {price:.1f} GPU hours"
         )
 
     def threads(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ NO_WEIGHTS = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the `run` verb was asked for beyond the ids."""
+    """What the `run` verb was asked for beyond the ids; the deadline in seconds since 1970."""
 
     deadline: float | None = None
     steps: int | None = None
@@ -76,7 +75,7 @@ def make_batch(root: Root, plan: Plan, runs: list[Run], index: Index, options: O
         "log": str(root.scratch / "logs" / f"{runs[0].chunk}.log"),
         "jobs": jobs,
         "threads": runs[0].config["threads"],
-        "deadline": None if options.deadline is None else time.time() + options.deadline,
+        "deadline": options.deadline,
         "checkpoint_share": suite.checkpoint_overhead,
         "checkpoint_longest": suite.checkpoint_seconds,
         "no_record": options.no_record,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from repro.records.store import replace_text
+from repro.spec.errors import CannotWriteError
 from repro.spec.paths import Root
 
 EVERY = 5.0  # seconds between two notes of one run
@@ -37,19 +39,23 @@ def _path(root: Root, identity: str) -> Path:
 
 
 def write_note(root: Root, note: Note) -> None:
-    """Replaces the run's note; raises CannotWriteError."""
-    replace_text(_path(root, note.id), json.dumps(asdict(note)) + "\n")
+    """Replaces the run's note. A disk that says no ends no training: then there is no note."""
+    with suppress(CannotWriteError, OSError):
+        replace_text(_path(root, note.id), json.dumps(asdict(note)) + "\n")
 
 
 def drop_note(root: Root, identity: str) -> None:
     """Forgets a run that has ended."""
-    _path(root, identity).unlink(missing_ok=True)
+    with suppress(OSError):
+        _path(root, identity).unlink(missing_ok=True)
 
 
 def read_notes(root: Root) -> Iterator[Note]:
     """All notes that can be read, by id; one that is being replaced or is broken is left out."""
     for path in sorted((root.scratch / "progress").glob("*.json")):
         try:
-            yield Note(**json.loads(path.read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
+            raw = json.loads(path.read_text("utf-8"))
+            step, steps, rate, when = int(raw["step"]), int(raw["steps"]), float(raw["rate"]), float(raw["time"])
+            yield Note(str(raw["id"]), str(raw["alias"]), step, steps, rate, when)
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             continue

@@ -95,8 +95,7 @@ def count_words(row: Row) -> tuple[str, ...]:
 def closing_notes(plan: Plan, index: Index, names: Iterable[str]) -> tuple[str, ...]:
     """What the figures are, strangers, and the incomplete line of some experiments."""
     wanted = set(names)
-    runs = {run.alias for run in plan.runs.values() if wanted & set(run.experiments)}
-    lines = [line for line in incomplete(plan, index) if line.rsplit(": ", 1)[0] in runs]
+    lines = incomplete(index, [run for run in plan.runs.values() if wanted & set(run.experiments)])
     apart = [stranger_words(record) for record in strangers(plan, index) if wanted & set(record.raw["experiments"])]
     notes = ["means, sample standard deviations (divisor n - 1) and 95 % t intervals over all planned seeds, or words"]
     if lines:

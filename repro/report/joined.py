@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
@@ -108,10 +109,10 @@ def heading_notes(plan: Plan, experiments: list[str], metrics: list[str]) -> tup
     )
 
 
-def incomplete(plan: Plan, index: Index) -> list[str]:
-    """What keeps the plan from being complete, a line each: runs that failed or are missing, metrics not measured."""
+def incomplete(index: Index, runs: Iterable[Run]) -> list[str]:
+    """What keeps a plan's runs from being complete, a line each: those failed or missing, metrics not measured."""
     lines = []
-    for run in plan.runs.values():
+    for run in runs:
         record = index.train(run.id)
         if record is None:
             lines.append(f"{run.alias}: missing")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repro.plan import Plan
+from repro.plan import Plan, Run
 from repro.records.index import Index
 from repro.report.boards import boards, leaderboard_table
 from repro.report.escape import plain
@@ -139,7 +139,8 @@ def _theory(plan: Plan, index: Index, name: str) -> list[Picture]:
 def render_page(plan: Plan, index: Index, claims: Sequence[Claim], paper: str | None = None) -> str:
     """The whole page as text, or the page of one paper: its claims, experiments and records."""
     verdicts = [v for v in judge(claims, plan, index, plan.tier) if paper in (None, v.paper)]
-    open_points = incomplete(plan, index)
+    runs = [run for run in plan.runs.values() if paper is None or _speaks_of(plan, run, paper)]
+    open_points = incomplete(index, runs)
     tracks = [] if paper else sorted({track for run in plan.runs.values() for track in run.tracks})
     return str(
         environment()
@@ -149,8 +150,8 @@ def render_page(plan: Plan, index: Index, claims: Sequence[Claim], paper: str | 
             tier_title=plan.configuration.tiers[plan.tier].title,
             heading=f"Paper {paper.upper()}: {TITLES[paper]}" if paper else "Reproduction results",
             pages=_pages(plan, paper),
-            runs=len(plan.runs),
-            recorded=sum(index.train(run_id) is not None for run_id in plan.runs),
+            runs=len(runs),
+            recorded=sum(index.train(run.id) is not None for run in runs),
             words=WORDS,
             provenance=PROVENANCE,
             papers=_papers(plan, verdicts),
@@ -160,6 +161,10 @@ def render_page(plan: Plan, index: Index, claims: Sequence[Claim], paper: str | 
             open_points=open_points,
         )
     )
+
+
+def _speaks_of(plan: Plan, run: Run, paper: str) -> bool:
+    return any(plan.configuration.experiments[name].paper == paper for name in run.experiments)
 
 
 def planned_papers(plan: Plan) -> list[str]:
@@ -174,11 +179,13 @@ def _pages(plan: Plan, here: str | None) -> list[tuple[str, str]]:
     return [("All papers", "index.html"), *papers] if here else papers
 
 
-def write_site(root: Root, plan: Plan, index: Index, claims: Sequence[Claim]) -> Path:
-    """`results/site/<tier>/index.html`, `paper_<letter>.html` and figures beside them; raises CannotWriteError."""
+def write_site(root: Root, plan: Plan, index: Index, claims: Sequence[Claim]) -> list[Path]:
+    """`results/site/<tier>/index.html`, then `paper_<letter>.html`, figures beside them; raises CannotWriteError."""
     folder = root.site(plan.tier)
     for figure in [*write_figures(root, plan, index), *write_theory(root, plan, index)]:
         write_bytes(folder / "figures" / figure.name, figure.read_bytes())
-    for paper in planned_papers(plan):
-        write_file(folder / f"paper_{paper}.html", render_page(plan, index, claims, paper))
-    return write_file(folder / "index.html", render_page(plan, index, claims))
+    papers = planned_papers(plan)
+    for old in set(folder.glob("paper_*.html")) - {folder / f"paper_{paper}.html" for paper in papers}:
+        old.unlink()
+    pages = {"index.html": None, **{f"paper_{paper}.html": paper for paper in papers}}
+    return [write_file(folder / name, render_page(plan, index, claims, paper)) for name, paper in pages.items()]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 SCORE = "val_loss"
+SHOWN = (COMPLETE, DIVERGED)  # states that leave something to see
 WORDS = {"lr": "learning rate", "dt": "residual step dt", "beta": "residual coefficient beta"}
 SHIFT = 1.04  # crosses of several lines at one place stand side by side
 
@@ -42,7 +43,7 @@ def sweep_rows(plan: Plan, index: Index, experiment: str) -> Iterator[dict[str, 
 
 
 def swept_name(cells: Sequence[Cell]) -> str | None:
-    """`lr` where there are several rates, else the parameter of which one method has several values."""
+    """`lr` where there are several rates, else the only parameter of which the only method has several values."""
     if len({cell.axes.get("lr") for cell in cells}) > 1:
         return "lr"
     if len({cell.method for cell in cells}) > 1:
@@ -51,7 +52,8 @@ def swept_name(cells: Sequence[Cell]) -> str | None:
     for cell in cells:
         for name, value in cell.params.items():
             values.setdefault(name, set()).add(value)
-    return next((name for name, found in values.items() if len(found) > 1), None)
+    swept = [name for name, found in values.items() if len(found) > 1]
+    return swept[0] if len(swept) == 1 else None
 
 
 def _line_of(cell: Cell, swept: str) -> str:
@@ -74,7 +76,10 @@ def sweep(rows: Sequence[Row]) -> Figure:
         own = [row for row in rows if row["line"] == name]
         _draw_line(axes, name, own, PALETTE[place % len(PALETTE)], top, SHIFT ** (place - (len(lines) - 1) / 2))
     swept = str(rows[0]["swept"])
-    axes.set(xscale="log", xlabel=WORDS.get(swept, swept), ylabel="validation loss (nats/token)")
+    scale = "log" if min(row["x"] for row in rows) > 0 else "linear"
+    drawn = sum(row["state"] in SHOWN for row in rows)
+    figure.suptitle(f"{drawn} of {len(rows)} runs", fontsize=10)
+    axes.set(xscale=scale, xlabel=WORDS.get(swept, swept), ylabel="validation loss (nats/token)")
     axes.grid(visible=True, linewidth=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     if any(row["state"] == DIVERGED for row in rows):

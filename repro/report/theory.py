@@ -11,7 +11,7 @@ from repro.plan import Cell, Plan
 from repro.records.index import Index
 from repro.report import theory_a, theory_b, theory_d
 from repro.report.figures import render, write_bytes
-from repro.report.sweeps import sweep, sweep_rows
+from repro.report.sweeps import SHOWN, sweep, sweep_rows
 from repro.report.table import write_file
 from repro.spec.experiment import LmExperiment
 from repro.spec.metrics import METRICS
@@ -91,7 +91,7 @@ DRAWINGS: dict[str, tuple[Drawing, ...]] = {
     "lm": (
         Drawing(
             "moments",
-            "Hidden state by layer in the last step of training: mean over seeds, band from smallest to largest.",
+            "Hidden state by layer in the last step of training: mean over all seeds, band from smallest to largest.",
             lambda rows: theory_a.moments(_ends(rows), "Hidden state by layer at the end of training"),
             "layers",
         ),
@@ -120,6 +120,9 @@ def drawings(plan: Plan, index: Index, experiment: str) -> Iterator[tuple[Drawin
     for drawing in _chosen(plan, experiment):
         if drawing.key == "sweep":
             rows = list(sweep_rows(plan, index, experiment))
+            rows = rows if any(row["state"] in SHOWN for row in rows) else []
+        elif drawing.key == "layers":
+            rows = [row for cell in cells for row in _layers(index, cell)]
         else:
             rows = [row for cell in cells for row in _rows(index, cell, drawing.key)]
         if rows:
@@ -133,6 +136,16 @@ def _chosen(plan: Plan, experiment: str) -> tuple[Drawing, ...]:
     return tuple(each for each in found if each.name in asked.figures) if isinstance(asked, LmExperiment) else found
 
 
+def _layers(index: Index, cell: Cell) -> Iterator[dict[str, Any]]:
+    """Probed layers of a cell as one line; where a planned seed has none, each seed is a line of its own."""
+    rows = list(_rows(index, cell, "layers"))
+    seeds = {row["seed"] for row in rows}
+    whole = len(seeds) == len(cell.run_ids)
+    for row in rows:
+        name = cell.label if whole else f"{cell.label} seed {row['seed']} ({len(seeds)} of {len(cell.run_ids)} seeds)"
+        yield {**row, "method": name}
+
+
 def _rows(index: Index, cell: Cell, key: str) -> Iterator[dict[str, Any]]:
     for run_id in cell.run_ids:
         record = index.train(run_id)
@@ -142,8 +155,6 @@ def _rows(index: Index, cell: Cell, key: str) -> Iterator[dict[str, Any]]:
             yield from _curve(record.raw, cell)
         elif key == "errors":
             yield {**cell.axes, "seed": record.seed, **{name: _measured(index, run_id, name) for name in ERRORS}}
-        elif key == "layers":
-            yield from ({**row, "seed": record.seed, "method": cell.label} for row in record.raw["probes"].get(key, []))
         else:
             yield from ({**row, "seed": record.seed} for row in record.raw["probes"].get(key, []))
 

@@ -192,13 +192,14 @@ def _examine(claim: Claim, plan: Plan, index: IndexLike) -> _Draft:
 def _conclude(draft: _Draft, found: Held, decide: Decide, scale: str) -> None:
     """The word on a statement that each run must obey: all of the planned n confirm it, and one run refutes it.
 
-    At scales below the deciding one the setting is smaller, so there a refutation needs the planned n too.
+    At scales below the deciding one, and on other data, the setting is another: there a refutation needs the planned
+    n too.
     """
     yes, no = _words(draft, decide, scale)
     planned = [len(arm.planned_seeds) for arm in draft.arms.values()]
     least = max(decide.planned_n, *planned)
     short = found.finished < found.planned or min(planned) < decide.planned_n
-    if found.broken and (decide.decided_by(scale) or not short):
+    if found.broken and (no == "not_reproduced" or not short):
         draft.verdict, draft.reasons = no, (broken_words(found),)
     elif short:
         said = broken_words(found) if found.broken else f"none breaks {found.fact}"

@@ -99,12 +99,19 @@ class Worker:
             if job["evals"] and record["status"] == "complete" and not self.batch["no_record"]:
                 from repro.train.measuring import measure
 
-                measure(self, job, record)
+                if not measure(self, job, record):
+                    return False
             if record["status"] in ("complete", "diverged"):
                 shutil.rmtree(folder, ignore_errors=True)
         loss, speed = record["probes"].get("val_loss_last"), (record["speed"] or {}).get("tokens_per_second")
         self.pipe.send({"event": "done", "id": job["id"], "status": record["status"], "loss": loss, "speed": speed})
         return True
+
+    @property
+    def late(self) -> bool:
+        """Whether a signal or the deadline says that nothing new may be begun."""
+        deadline = self.batch["deadline"]
+        return bool(self.stop) or (deadline is not None and time.time() >= deadline)
 
     def _made_meanwhile(self, job: dict[str, Any]) -> dict[str, Any] | None:
         """A record that another process wrote between the plan and our lease."""
@@ -116,7 +123,7 @@ class Worker:
         if job["kind"] == "check":
             from repro.train.checking import check
 
-            return None if self.stop else self.write(job["base"] | check(job, self.root))
+            return None if self.late else self.write(job["base"] | check(job, self.root))
         from repro.train.training import training
 
         fields = training(self, job, folder, count_start(folder))

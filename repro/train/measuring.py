@@ -21,13 +21,18 @@ if TYPE_CHECKING:
     from repro.train.child import Worker
 
 
-def measure(worker: Worker, job: dict[str, Any], record: dict[str, Any]) -> None:
-    """One record for each metric that has none; a fault is a failed record of that metric alone."""
+def measure(worker: Worker, job: dict[str, Any], record: dict[str, Any]) -> bool:
+    """One record for each metric that has none; a fault is a failed record of that metric alone.
+
+    False if a signal or the deadline came before the last one: the same command goes on there.
+    """
     made = [eval_skeleton(job["base"], record["weights_sha256"], name, job["eval_tokens"]) for name in job["evals"]]
     known = job["superseded"]
     todo = [i for i in made if newest_record(worker.root, i["base"], known.get(i["base"]["id"], 0)) is None]
     evidence: Any = None
     for item in todo:
+        if worker.late:
+            return False
         opened = time.monotonic()
         worker.pipe.send({"event": "measure", "protocol": item["protocol"]})
         try:
@@ -37,6 +42,7 @@ def measure(worker: Worker, job: dict[str, Any], record: dict[str, Any]) -> None
             log_traceback(Path(job["log"]))
             fields = failed_fields(failure(error, worker.root.path)[1])
         worker.write(item["base"] | spent(time.monotonic() - opened) | fields)
+    return True
 
 
 def _evidence(worker: Worker, job: dict[str, Any], record: dict[str, Any]) -> Any:

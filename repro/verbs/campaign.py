@@ -68,6 +68,8 @@ def retry(tier: str | None, failed: bool) -> None:
         add_retries(plan.configuration.root, wishes)
     after = f"; start them with `snakemake --config tier={plan.tier}`" if wishes else ""
     say(f"{len(wishes)} failure(s) at tier {plan.tier} will be tried once more{after}")
+    if any(found.record.status == "timeout" for found in failures(plan, index)):
+        say("a timeout goes on from its checkpoint: raise wall_minutes in config/tiers.yaml, or it ends at once again")
 
 
 def status(tier: str | None, as_json: bool) -> None:
@@ -78,7 +80,8 @@ def status(tier: str | None, as_json: bool) -> None:
         emit(found)
         return
     states = ", ".join(f"{number} {state}" for state, number in found["runs"].items())
-    print(f"tier {plan.tier}: {found['planned']} planned, {found['missing']} to be done; recorded: {states or 'none'}")
+    todo = f"{found['to_train']} to train, {found['to_measure']} to measure"
+    print(f"tier {plan.tier}: {found['planned']} planned, {todo}; recorded: {states or 'none'}")
     print(f"GPU hours: {found['gpu_hours_so_far']:.1f} so far, about {found['gpu_hours_to_come']:.1f} to come")
     for note in found["running"]:
         silent = f", silent for {note['age']:.0f} s" if note["age"] > SILENT else ""
@@ -90,17 +93,21 @@ def status(tier: str | None, as_json: bool) -> None:
 
 
 def summary(plan: Plan, index: Index) -> dict[str, Any]:
-    """The same as plain data. `age` in seconds; a run counts under its latest attempt's status."""
-    pairs = [(run, record) for run in plan.runs.values() if (record := index.latest(run.id)) is not None]
+    """The same as plain data. `age` in seconds; planned = to train + recorded, whatever the recorded status."""
+    recorded = [record for record in map(index.settled, plan.runs) if record is not None]
     missing = [run for run in plan.runs.values() if is_missing(plan, run, index)]
-    notes = [note for note in read_notes(plan.configuration.root) if note.id in plan.runs]
+    to_train = [run for run in missing if index.settled(run.id) is None]
+    open_ids = {run.id for run in missing}
+    notes = [note for note in read_notes(plan.configuration.root) if note.id in open_ids]
     return {
         "tier": plan.tier,
         "planned": len(plan.runs),
         "missing": len(missing),
-        "runs": dict(sorted(Counter(record.status for _, record in pairs).items())),
-        "gpu_hours_so_far": round(sum(_gpu_hours(run, record) for run, record in pairs), 3),
-        "gpu_hours_to_come": round(sum(run.cost.gpu_hours for run in missing), 3),
+        "to_train": len(to_train),
+        "to_measure": len(missing) - len(to_train),
+        "runs": dict(sorted(Counter(record.status for record in recorded).items())),
+        "gpu_hours_so_far": round(sum(_gpu_hours(index, run) for run in plan.runs.values()), 3),
+        "gpu_hours_to_come": round(sum(run.cost.gpu_hours for run in to_train), 3),
         "running": [_note(note) for note in notes],
         "failures": [
             {"id": f.record.id, "alias": f.alias, "status": f.record.status, "reason": f.reason, "log": f.log}
@@ -114,7 +121,9 @@ def _note(note: Note) -> dict[str, Any]:
     return {name: round(value, 3) if isinstance(value := getattr(note, name), float) else value for name in names}
 
 
-def _gpu_hours(run: Run, record: Record) -> float:
-    """What the latest attempt of a run took of accelerators; 0 where it is planned for a CPU."""
-    wall = (record.raw["time"] or {}).get("wall") or 0.0
-    return float(wall) / 3600 * run.cost.devices if run.cost.device == "gpu" else 0.0
+def _gpu_hours(index: Index, run: Run) -> float:
+    """What all attempts of a run and its metrics took of accelerators; 0 where it is planned for a CPU."""
+    if run.cost.device != "gpu":
+        return 0.0
+    records = [*index.records.get(run.id, []), *index.evals(run.id).values()]
+    return sum(float((record.raw["time"] or {}).get("wall") or 0.0) for record in records) / 3600 * run.cost.devices

@@ -31,7 +31,8 @@ def run(
     plan, runs = find_runs(root, ids, tier)
     index = load_index(root)
     index.refuse_problems()
-    options = Options(seconds_left(deadline), steps, no_record)
+    left = seconds_left(deadline)
+    options = Options(None if left is None else time.time() + left, steps, no_record)
     missing = runs if no_record else todo(plan, runs, index)
     for group in _by_threads(missing):
         batch = make_batch(root, plan, group, index, options)

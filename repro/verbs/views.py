@@ -105,7 +105,7 @@ def tables(tier: str | None, paper: str | None, strict: bool) -> None:
     papers, world = _known_paper(paper), _world(tier)
     for name in papers:
         _told(world, f"paper_{name}", write_tables(world.root, world.plan, world.index, world.claims, name))
-    open_points = incomplete(world.plan, world.index)
+    open_points = incomplete(world.index, world.plan.runs.values())
     if open_points:
         say(f"incomplete: {len(open_points)} open points, the first: {open_points[0]}")
         if strict:
@@ -148,7 +148,7 @@ def site(tier: str | None) -> None:
 def _write_site(world: World) -> None:
     from repro.report.site import write_site
 
-    _told(world, "site", [write_site(world.root, world.plan, world.index, world.claims)])
+    _told(world, "site", write_site(world.root, world.plan, world.index, world.claims))
 
 
 def report(tier: str | None, verdicts: bool) -> None:

@@ -10,11 +10,20 @@ import pytest
 from report_world import index_of, plan_only, recorded, train_record
 
 from repro.dag import is_missing
+from repro.plan import build_plan
 from repro.records.progress import Note, drop_note, read_notes, write_note
 from repro.records.retries import add_retries, read_retries, retries_path
-from repro.spec.paths import Root
+from repro.spec.paths import Root, find_root
 from repro.verbs.campaign import failures, summary
 from repro.verbs.runs import ENDING, seconds_left
+
+BROKEN = {
+    "cut": "{",
+    "list": "[1]",
+    "less": '{"id": "a"}',
+    "words": '{"id": "a", "alias": "b", "step": "one", "steps": 2, "rate": 1, "time": "soon"}',
+    "deep": "[" * 100_000,
+}
 
 
 def test_a_wish_makes_a_failure_missing_until_its_next_attempt() -> None:
@@ -65,7 +74,8 @@ def test_notes_tell_what_runs_and_for_how_long_nothing_was_heard(tmp_path: Path)
     plan.configuration = replace(plan.configuration, root=root)
     write_note(root, Note(first.id, first.alias, 10, 98, 2.0, time.time() - 100))
     write_note(root, Note("0" * 12, "another plan's", 1, 2, 1.0, time.time()))
-    (root.scratch / "progress" / "broken.json").write_text("{", "utf-8")
+    for name, text in BROKEN.items():
+        (root.scratch / "progress" / f"{name}.json").write_text(text, "utf-8")
     told = summary(plan, index_of(root, [train_record(second)]))
     (running,) = told["running"]
     assert (running["id"], running["step"], running["steps"], running["rate"]) == (first.id, 10, 98, 2.0)
@@ -87,3 +97,25 @@ def test_a_job_of_slurm_ends_in_order_before_its_allocation_does(monkeypatch: py
     for odd in ("", "soon", "-5"):
         monkeypatch.setenv("SLURM_JOB_END_TIME", odd)
         assert seconds_left(None) is None
+
+
+def test_a_disk_that_takes_no_note_ends_no_training(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    root.scratch.mkdir()
+    (root.scratch / "progress").write_text("in the way", "utf-8")
+    write_note(root, Note("abc", "alias", 1, 2, 1.0, time.time()))
+    drop_note(root, "abc")
+    assert list(read_notes(root)) == []
+
+
+def test_hours_to_come_are_those_of_trainings_and_hours_so_far_those_of_all_attempts() -> None:
+    plan = build_plan(find_root(), "proxy")
+    run = next(run for run in plan.runs.values() if run.cost.gpu_hours and run.metrics)
+    hour = {"wall": 3600.0, "train": 3600.0}
+    nothing = summary(plan, index_of(plan.configuration.root, []))
+    index = index_of(plan.configuration.root, [train_record(run, "failed", time=hour), train_record(run, time=hour)])
+    told = summary(plan, index)
+    assert told["gpu_hours_so_far"] == 2.0
+    assert told["gpu_hours_to_come"] == pytest.approx(nothing["gpu_hours_to_come"] - run.cost.gpu_hours, abs=2e-3)
+    assert (told["to_train"], told["to_measure"]) == (len(plan.runs) - 1, 1)
+    assert told["planned"] == told["to_train"] + sum(told["runs"].values())

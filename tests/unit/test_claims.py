@@ -9,11 +9,12 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_world import claims, configuration
+from report_world import claims, configuration, plan_of, world
 
 from repro.spec.claims import SCALES, Claim, Decide, Known, check_claims, family_sha256, load_claims
 from repro.spec.errors import ConfigError
 from repro.spec.paths import Root
+from repro.stats.select import find_arms
 
 KNOWN = Known(
     {"a_stability": ["val_loss"], "a_quality": ["val_loss", "ppl_seq_mean"], "c_lr_tolerance": ["val_loss"]},
@@ -256,3 +257,17 @@ def test_the_shipped_claims_say_where_they_were_read():
 def test_claims_name_base_models_of_the_checkout():
     names = {claim.cells.model for claim in claims() if claim.cells and claim.cells.model}
     assert names <= set(configuration().models)
+
+
+def test_every_planned_claim_has_its_runs_at_the_tier_that_decides_it() -> None:
+    """A claim that needs more seeds than its experiment plans could never be decided."""
+    short = []
+    for claim in claims():
+        if claim.decide is None or claim.cells is None or claim.not_planned:
+            continue
+        plan = plan_of(claim.decide.decided_at)
+        arms = find_arms(claim, claim.cells, plan, world(plan, lambda run: None))
+        if not isinstance(arms, str):
+            planned = min(len(arm.planned_seeds) for arm in arms.values())
+            short += [(claim.id, planned)] if planned < claim.decide.planned_n else []
+    assert short == []

@@ -227,7 +227,7 @@ def test_all_diverged_and_one_point_curves_can_be_drawn():
 def test_the_site_lies_beside_its_figures(tmp_path):
     plan = plan_only("p01", ["pre_ln"], 2)
     root = Root(tmp_path)
-    path = write_site(root, plan, world(plan, lambda run: 3.3), claims())
+    path, *_ = write_site(root, plan, world(plan, lambda run: 3.3), claims())
     assert path == root.site("smoke") / "index.html"
     for attributes in Page(path.read_text("utf-8")).all("img"):
         assert (path.parent / attributes["src"]).is_file()
@@ -245,6 +245,7 @@ def test_a_papers_page_holds_its_claims_and_experiments_and_leads_to_every_recor
     assert "Paper A: Stability of Transformers under Layer Normalization" in text
     assert all((claim.says in text) == (claim.paper == "a") for claim in claims())
     mine = {run for name, cells in plan.cells.items() if name.startswith("a_") for c in cells for run in c.run_ids}
+    assert f"{len(mine)} of {len(mine)} planned runs are recorded" in " ".join(text.split())
     links = [a["href"] for a in page.all("a") if "/records/" in a["href"]]
     assert sorted(set(links)) == sorted(f"../../../{recorded_world.train(run).entry.path}" for run in mine)
     others = {a["href"] for a in page.all("a") if a["href"].endswith(".html")}
@@ -253,8 +254,12 @@ def test_a_papers_page_holds_its_claims_and_experiments_and_leads_to_every_recor
 
 def test_no_page_is_made_for_a_paper_that_plans_nothing(tmp_path):
     plan = plan_only("p01", ["pre_ln"], 2)
-    path = write_site(Root(tmp_path), plan, world(plan, lambda run: 3.3), claims())
-    assert sorted(file.name for file in path.parent.glob("*.html")) == ["index.html", "paper_a.html"]
+    folder = Root(tmp_path).site("smoke")
+    folder.mkdir(parents=True)
+    (folder / "paper_d.html").write_text("of a plan that is gone", "utf-8")
+    pages = write_site(Root(tmp_path), plan, world(plan, lambda run: 3.3), claims())
+    assert sorted(page.name for page in pages) == ["index.html", "paper_a.html"]
+    assert sorted(folder.glob("*.html")) == sorted(pages)
 
 
 def test_case_c05_seeds_made_with_different_versions_are_flagged():

@@ -55,3 +55,25 @@ def test_experiments_have_the_figures_that_they_ask_for() -> None:
     index = world(plan, plausible)
     assert [drawing.name for drawing, _ in drawings(plan, index, "a_dt")] == ["sweep"]  # made-up records have no layers
     assert [drawing.name for drawing, _ in drawings(plan, index, "a_quality")] == []
+
+
+def test_nothing_is_drawn_of_what_is_not_recorded() -> None:
+    plan = plan_of("paper")
+    assert list(drawings(plan, world(plan, lambda run: None), "a_lr")) == []
+
+
+def test_without_all_seeds_a_cell_has_no_mean_over_those_that_are_left() -> None:
+    plan = plan_of("desk")
+    index = world(plan, lambda run: "diverged" if run.method == "post_ln" and run.seed > 2 else 2.5)
+    for run in plan.runs.values():
+        record = index.train(run.id)
+        if record is not None and run.kind == "train":
+            record.raw["probes"] = {"layers": [{"step": 5, "layer": n, "grad_norm": 1.0 + n} for n in range(3)]}
+    ((drawing, rows),) = drawings(plan, index, "a_gradients")
+    names = {row["method"] for row in rows}
+    assert {name for name in names if name.startswith("post_ln")} == {
+        "post_ln seed 1 (2 of 10 seeds)",
+        "post_ln seed 2 (2 of 10 seeds)",
+    }
+    assert names >= {"pre_ln", "peri_ln", "peri_ln-dt0.1"}
+    assert drawing.draw(rows).axes

@@ -159,7 +159,7 @@ def test_p01_every_planned_run_is_shown_and_strangers_stand_apart():
     assert (rows["post_ln"]["complete"], rows["post_ln"]["seeds_not_complete"]) == (1, "missing: 2 3")
     assert rows["post_ln"]["val_loss_mean"] == "missing 2 of 3"
     assert [stranger_words(record).split(" ")[0] for record in strangers(plan, index)] == ["p01/post_ln/s9@smoke"]
-    assert [line.split("/", 1)[1] for line in incomplete(plan, index)] == [
+    assert [line.split("/", 1)[1] for line in incomplete(index, plan.runs.values())] == [
         "post_ln/s2@smoke: missing",
         "post_ln/s3@smoke: missing",
         "pre_ln/s3@smoke: failed",
@@ -174,8 +174,8 @@ def test_a_metric_without_a_record_is_an_open_point():
     plan = plan_only("p01", ["pre_ln"], 2)
     raws = [raw for run in plan.runs.values() for raw in (train_record(run), eval_record(run, "val_loss", 3.3))]
     index = index_of(plan.configuration.root, raws)
-    assert len(incomplete(plan, index)) == 2 * (len(plan.configuration.experiments["p01"].metrics) - 1)
-    assert incomplete(plan, index)[0].endswith("s1@smoke: bits_per_byte not measured")
+    assert len(incomplete(index, plan.runs.values())) == 2 * (len(plan.configuration.experiments["p01"].metrics) - 1)
+    assert incomplete(index, plan.runs.values())[0].endswith("s1@smoke: bits_per_byte not measured")
     (row,) = experiment_table(plan, index, "p01").data
     assert (row["val_loss_mean"], row["ppl_exp_mean_mean"]) == (3.3, "not measured 2 of 2")
 

@@ -7,7 +7,8 @@ from repro.records.measured import Measured
 
 INFO = {
     "title": "moments of the hidden state",
-    "says": "mean absolute value and variance over entries behind the last block, before the final norm",
+    "says": "mean absolute value behind the last block, before the final norm; variance there over a token's entries,"
+    " mean over tokens; growth, the former over the mean absolute value before the first block",
     "rules": 1,
     "values": {
         "hidden_mean_abs": {"unit": "1", "better": "lower"},
