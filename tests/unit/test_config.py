@@ -91,8 +91,8 @@ SLIPS = {
     "tier_base": (TIERS, r"\{gpt2_124m", "{gpt2_125m", "smoke.lm.model.gpt2_125m", 'did you mean "gpt2_124m"?'),
     "tier_model": (
         TIERS,
-        r"gpt2_355m: gpt_d32_l6",
-        "gpt2_355m: gpt_d32_l7",
+        r"gpt2_355m: gpt_d32_l3",
+        "gpt2_355m: gpt_d32_l9",
         "smoke.lm.model.gpt2_355m",
         "is not known",
     ),
@@ -229,7 +229,7 @@ def test_check_config_takes_the_whole_folder(checkout: Checkout, repro_main: Mai
 
 def test_two_cells_that_a_tier_makes_equal_are_refused(checkout: Checkout, repro_main: Main) -> None:
     line = checkout.replace(EXPERIMENT, r"^model: \[", "model: [")
-    checkout.replace(TIERS, r"gpt2_355m: gpt_d32_l6", "gpt2_355m: gpt_d32_l4")
+    checkout.replace(TIERS, r"gpt2_355m: gpt_d32_l3", "gpt2_355m: gpt_d32_l2")
     code, _, err = repro_main(checkout, "plan", "--tier", "smoke")
     assert code == 64
     fault = "the cells pre_ln/gpt2_124m and pre_ln/gpt2_355m are one and the same"
@@ -242,11 +242,11 @@ def test_two_cells_that_a_tier_makes_equal_are_refused(checkout: Checkout, repro
     [
         (
             MODELS,
-            r"^(gpt_d32_l4: .*vocab): 256",
+            r"^(gpt_d32_l2: .*vocab): 256",
             r"\1: 255",
             "the vocabulary of 255 is smaller than the tokenizer's, 256",
         ),
-        (MODELS, r"^(gpt_d32_l4: .*context): 64", r"\1: 60", "1024 tokens a step are no multiple of the context, 60"),
+        (MODELS, r"^(gpt_d32_l2: .*context): 64", r"\1: 60", "1024 tokens a step are no multiple of the context, 60"),
         (
             TIERS,
             r"^    batch_tokens: 1024",
