@@ -257,7 +257,7 @@ def expect_jobs(counts: Mapping[str, int], jobs: int, what: str) -> None:
 
 def expect_chunks(text: str, chunks: set[str]) -> None:
     """NotEqualError unless a dry run lists a job of rule run for each of `chunks` and for no other."""
-    listed = re.findall(r"^ +wildcards: chunk=([0-9a-f]+)$", text, re.MULTILINE)
+    listed = re.findall(r"^Job \d+: chunk ([0-9a-f]{12}): ", text, re.MULTILINE)
     counted = job_counts(text).get("run", 0)
     if set(listed) != chunks or counted != len(chunks):
         raise NotEqualError(f"{counted} run jobs of {len(set(listed))} chunks, but {len(chunks)} have missing runs")
