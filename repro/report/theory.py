@@ -65,11 +65,15 @@ DRAWINGS: dict[str, tuple[Drawing, ...]] = {
     ),
     "b_gram": (Drawing("spectrum", "Smallest eigenvalue by family; hollow below its round-off.", theory_b.spectrum),),
     "b_convergence": (
-        Drawing("curves", "Risk over time; dotted, the slope that the theorem promises.", theory_b.convergence),
+        Drawing(
+            "curves",
+            "Risk over time, first draw of the first seed; dotted, the slope that the theorem promises.",
+            theory_b.convergence,
+        ),
     ),
     "b_control": (Drawing("control", "The control cannot fall below its floor.", theory_b.control),),
     "b_limits": (Drawing("limits", "Error against depth and against width.", theory_b.limits),),
-    "b_continuity": (Drawing("trajectories", "Tokens through depth.", theory_b.trajectories, "paths"),),
+    "b_continuity": (Drawing("trajectories", "Tokens through depth, first seed.", theory_b.trajectories, "paths"),),
     "d_rank_collapse": (
         Drawing(
             "ratio",

@@ -39,7 +39,7 @@ def _legend(axes: Axes) -> None:
 def _groups(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+        found.setdefault(tuple(row.get(key) for key in keys), []).append(row)
     return found
 
 
@@ -77,6 +77,14 @@ def _draw_spectrum(axes: Axes, rows: list[Row], part: str, label: str, style: tu
     axes.plot([], [], color=colour, marker=marker, markersize=4, linewidth=0.9, label=label)
 
 
+FEW = 6  # draws that a legend names one by one
+
+
+def _first_seed(rows: Sequence[Row]) -> list[Row]:
+    """Rows of one record, where a figure can show only one draw."""
+    return [row for row in rows if row.get("seed") == rows[0].get("seed")]
+
+
 def convergence(rows: Sequence[Row], draw: int = 0) -> Figure:
     """Risk over the time of the flow for each (layers, heads), and the rate that the smallest eigenvalue promises.
 
@@ -84,7 +92,7 @@ def convergence(rows: Sequence[Row], draw: int = 0) -> Figure:
     trajectory's smallest eigenvalue: the theorem's slope, which no curve may stay above.
     """
     figure, (axes,) = _panels(1, "Gradient flow from a small risk, and the predicted slope")
-    own = [row for row in rows if row["draw"] == draw]
+    own = [row for row in _first_seed(rows) if row["draw"] == draw]
     for place, ((layers, heads), points) in enumerate(_groups(own, "layers", "heads").items()):
         colour = PALETTE[place % len(PALETTE)]
         times = [row["time"] for row in points]
@@ -118,7 +126,7 @@ def control(rows: Sequence[Row]) -> Figure:
     figure, (axes,) = _panels(1, "One sequence with two targets")
     colours = {"twin": PALETTE[0], "control": PALETTE[1]}
     words = {"twin": "targets agree", "control": "targets disagree"}
-    for place, ((arm, _), points) in enumerate(_groups(rows, "arm", "draw").items()):
+    for place, ((arm, *_), points) in enumerate(_groups(rows, "arm", "seed", "draw").items()):
         end = points[-1]["time"] or 1.0
         x = [row["time"] / end for row in points]
         y = [row["risk"] / points[0]["risk"] for row in points]
@@ -137,9 +145,17 @@ def limits(rows: Sequence[Row]) -> Figure:
     figure, panels = _panels(2, "Limits of infinite depth and infinite width, apart")
     for axes, (limit, (label, slope, words)) in zip(panels, LIMITS.items(), strict=True):
         chosen = [row for row in rows if row["limit"] == limit]
-        for place, ((draw,), points) in enumerate(_groups(chosen, "draw").items()):
+        groups = _groups(chosen, "seed", "draw")
+        for place, ((_, draw), points) in enumerate(groups.items()):
             x, y = [row["size"] for row in points], [row["error"] for row in points]
-            axes.plot(x, y, color=PALETTE[place % len(PALETTE)], marker="o", markersize=3, label=f"draw {draw}")
+            axes.plot(
+                x,
+                y,
+                color=PALETTE[place % len(PALETTE)],
+                marker="o",
+                markersize=3,
+                label=f"draw {draw}" if len(groups) <= FEW else None,
+            )
             if place == 0:
                 guide = [y[0] * (size / x[0]) ** slope for size in x]
                 axes.plot(x, guide, color="#555555", linestyle=DASHES[1], label=words)
@@ -150,7 +166,7 @@ def limits(rows: Sequence[Row]) -> Figure:
 
 def trajectories(paths: Sequence[Row]) -> Figure:
     """Places of the tokens along depth, two coordinates, a panel for each sequence; `paths` of check `b_continuity`."""
-    groups = _groups(paths, "sequence")
+    groups = _groups(_first_seed(paths), "sequence")
     figure, panels = _panels(max(len(groups), 1), "Tokens through depth (circle: input, disc: output)")
     for axes, ((sequence,), own) in zip(panels, groups.items(), strict=False):
         for place, points in enumerate(_groups(own, "token").values()):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from repro.report import theory_b
 from repro.report.figures import render
+from repro.report.theory_b import control
 from repro.theory.adjoint import discrete_gradient, residual_scale, tangent_kernel
 from repro.theory.checks import (
     b_continuity,
@@ -240,3 +241,15 @@ def test_the_figures_draw_what_the_checks_leave(small: dict[str, dict[str, Any]]
 )
 def test_a_figure_without_records_is_empty_and_no_error(draw: Any) -> None:
     assert render(draw([]))["png"].startswith(b"\x89PNG")
+
+
+def test_a_line_of_a_figure_holds_one_seed_alone() -> None:
+    """Draws are counted anew in each record: rows of two records are two lines, never one that goes back."""
+    rows = [
+        {"arm": "twin", "seed": seed, "draw": 0, "floor": 0.1, "risk": 1.0 / (1 + step), "time": float(step * seed)}
+        for seed in (1, 2)
+        for step in range(4)
+    ]
+    lines = [line for line in control(rows).axes[0].lines if len(line.get_xdata()) == 4]
+    assert len(lines) == 2
+    assert all(list(line.get_xdata()) == sorted(line.get_xdata()) for line in lines)
