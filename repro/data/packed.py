@@ -14,15 +14,14 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from repro.data.stored import CutShortError, HeldIds, MappedIds
 from repro.spec.errors import BadDataError, MissingError, Problem, ReproError, problem_error, shown
 
 MAGIC = b"REPROTOK"
@@ -250,20 +249,24 @@ def write_tokens(path: Path, ids: NDArray[Any] | Sequence[int], vocab: int) -> T
     return writer.header
 
 
+def _told(path: Path, error: CutShortError | OSError) -> ReproError:
+    """What the source of a file's ids raises, in words that name the file."""
+    fault = "was cut while it was in use" if isinstance(error, CutShortError) else f"cannot be read ({error.strerror})"
+    return problem_error(BadDataError, str(path), "", fault)
+
+
 class TokenFile:
     """A token file opened for reading; `header` says what it is.
 
-    Up to 128 MiB the ids are held in memory, and what is used is what was checked. A larger file is read with
-    `pread` where it is needed: as fast as a memory map here, but the process does not grow with what it has
-    touched, and a file that is cut while it is open gives an error instead of a bus error.
+    Up to 128 MiB the ids are held in memory, and what is used is what was checked. Of a larger file rows are taken
+    from a memory map that is kept open; the process does not grow with what it has touched, and a file that is cut
+    while it is open gives an error instead of a bus error.
     """
 
-    def __init__(self, path: Path, header: TokenHeader, source: NDArray[Any] | FileIO) -> None:
+    def __init__(self, path: Path, header: TokenHeader, source: HeldIds) -> None:
         self.path = path
         self.header = header
         self._source = source
-        self._views: dict[int, NDArray[Any]] = {}
-        self._dtype = token_dtype(header.vocab)
 
     @classmethod
     def open(cls, path: Path, verify: bool = True) -> TokenFile:
@@ -277,18 +280,19 @@ class TokenFile:
         identity, key = _identity(path), str(path.resolve())
         if header.file_bytes <= IN_MEMORY_BYTES:
             held = np.fromfile(path, token_dtype(header.vocab), header.count, offset=HEADER_BYTES)
-            held.setflags(write=False)
             _compare(path, hashlib.sha256(held.data).hexdigest(), header)
-            return cls(path, header, held)
+            return cls(path, header, HeldIds(held))
         if _verified.get(key) != identity and (verify or not is_marked(path, header)):
             check_payload(path, header)
             _verified[key] = identity
-        return cls(path, header, FileIO(path))
+        try:
+            return cls(path, header, MappedIds(path, token_dtype(header.vocab), header.count, HEADER_BYTES))
+        except (CutShortError, OSError) as error:
+            raise _told(path, error) from None
 
     def close(self) -> None:
         """Close the file; what was read stays valid."""
-        if isinstance(self._source, FileIO):
-            self._source.close()
+        self._source.close()
 
     def __enter__(self) -> Self:
         return self
@@ -305,9 +309,10 @@ class TokenFile:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Ids [stop - start], read only, in the file's own width; BadDataError if they are not all there."""
-        if isinstance(self._source, FileIO):
-            return self._read_at(self._source, [start], stop - start).reshape(-1)
-        return self._source[start:stop]
+        try:
+            return self._source.read(start, stop)
+        except (CutShortError, OSError) as error:
+            raise _told(self.path, error) from None
 
     def gather(self, block_ids: NDArray[Any] | Sequence[int], context: int) -> tuple[Ids, Ids]:
         """Inputs and targets, int64 [B, context] each, of the blocks named by `block_ids` [B].
@@ -321,8 +326,7 @@ class TokenFile:
             raise problem_error(BadDataError, str(self.path), "context", message)
         if numbers and (min(numbers) < 0 or max(numbers) >= count):
             raise IndexError(f"block ids must be within 0..{count - 1}, not {min(numbers)}..{max(numbers)}")
-        rows = self._rows(numbers, context)
-        return rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
+        return self._pairs([number * context for number in numbers], context)
 
     def windows(self, starts: NDArray[Any] | Sequence[int], context: int) -> tuple[Ids, Ids]:
         """Inputs and targets, int64 [B, context] each, from each token in `starts` [B] on: nanoGPT's random windows.
@@ -333,28 +337,14 @@ class TokenFile:
         last = self.header.count - context - 1
         if places and (min(places) < 0 or max(places) > last):
             raise IndexError(f"starts must be within 0..{last}, not {min(places)}..{max(places)}")
-        if isinstance(self._source, FileIO):
-            rows = self._read_at(self._source, places, context + 1)
-        else:
-            rows = self._source[np.array(places, np.int64)[:, None] + np.arange(context + 1)]
+        return self._pairs(places, context)
+
+    def _pairs(self, starts: list[int], context: int) -> tuple[Ids, Ids]:
+        try:
+            rows = self._source.rows(starts, context + 1)
+        except (CutShortError, OSError) as error:
+            raise _told(self.path, error) from None
         return rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
-
-    def _rows(self, numbers: list[int], context: int) -> NDArray[Any]:
-        """Ids [B, context + 1] of the blocks: neighbours share one token."""
-        if isinstance(self._source, FileIO):
-            return self._read_at(self._source, [number * context for number in numbers], context + 1)
-        if context not in self._views:
-            self._views[context] = sliding_window_view(self._source, context + 1)[::context]
-        return self._views[context][numbers]
-
-    def _read_at(self, stream: FileIO, starts: list[int], count: int) -> NDArray[Any]:
-        """Ids [B, count] from each token in `starts` [B] on, out of the file."""
-        width, handle = self._dtype.itemsize, stream.fileno()
-        size = count * width
-        data = b"".join([os.pread(handle, size, HEADER_BYTES + start * width) for start in starts])
-        if len(data) != size * len(starts):
-            raise problem_error(BadDataError, str(self.path), "", "was cut while it was in use")
-        return np.frombuffer(data, self._dtype).reshape(len(starts), count)
 
     def documents(self, end_of_text: int) -> Iterator[NDArray[Any]]:
         """Ids [n] of each document without the mark behind it; BadDataError if the last one has no mark."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro.data import packed
+from repro.data import packed, stored
 from repro.data.packed import (
     HEADER_BYTES,
     TokenFile,
@@ -276,6 +277,29 @@ def test_a_file_cut_while_it_is_open_is_an_error_not_a_crash(tmp_path: Path, mon
         os.truncate(path, HEADER_BYTES + 100)
         with pytest.raises(BadDataError, match="cut while it was in use"):
             tokens.gather([20], 8)
+
+
+def test_many_rows_come_in_pieces_and_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tokens(tmp_path / "t.bin", np.arange(4000) % 251, 256)
+    numbers = np.random.default_rng(0).integers(0, 499, 700)
+    held = TokenFile.open(tmp_path / "t.bin").gather(numbers, 8)
+    monkeypatch.setattr(packed, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(stored, "_MAPPED_BYTES", 100)  # pages are given back before every piece
+    with TokenFile.open(tmp_path / "t.bin") as tokens:
+        assert all(np.array_equal(ours, theirs) for ours, theirs in zip(tokens.gather(numbers, 8), held, strict=True))
+
+
+def test_a_file_that_cannot_be_mapped_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on address space, or a file system without maps."""
+    monkeypatch.setattr(packed, "IN_MEMORY_BYTES", 0)
+    write_tokens(tmp_path / "t.bin", [1, 2, 3], 256)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(stored.mmap, "mmap", refuse)
+    with pytest.raises(BadDataError, match=r"t\.bin: cannot be read \(Cannot allocate memory\)"):
+        TokenFile.open(tmp_path / "t.bin")
 
 
 @pytest.mark.parametrize("scanned", [1, 3, 1000])
