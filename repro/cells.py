@@ -105,6 +105,7 @@ def _lm_drafts(
         choice = Choice(entry, params, {"model": model, "lr": lr, "weight_decay": decay}, source, sha256)
         config = cell_config(configuration, task, experiment, choice)
         made.faults += [("model", fault) for fault in _unfit(config, configuration.text(source).vocabulary)]
+        made.faults += [("model", fault) for fault in _undivided(config, task.devices)]
         cost = _lm_cost(configuration, task, config, model)
         made.faults += [("model", f"{model} {fault}") for fault in _beyond_device(configuration, cost)]
         made.cells.append(
@@ -177,15 +178,23 @@ def _has_size(task: TierTask, model: str) -> bool:
 
 
 def _unfit(config: dict[str, Any], vocab: int) -> Iterator[str]:
-    """A vocabulary too small for the tokens; steps that are no whole number of sequences or micro-batches."""
+    """A vocabulary too small for the tokens; steps that are no whole number of sequences."""
     model, tokens = config["model"], config["tokens_per_step"]
     if model["vocab"] < vocab:
         yield f"the vocabulary of {model['vocab']} is smaller than the tokenizer's, {vocab}"
-    sequences, rest = divmod(tokens, model["context"])
-    if rest:
+    if tokens % model["context"]:
         yield f"{tokens} tokens a step are no multiple of the context, {model['context']}"
-    elif sequences % config["micro_batch"]:
-        yield f"{sequences} sequences a step are no multiple of the micro-batch, {config['micro_batch']}"
+
+
+def _undivided(config: dict[str, Any], devices: int) -> Iterator[str]:
+    """Tokens a step are fixed by the protocol: each device takes an even share, in whole micro-batches."""
+    sequences, micro_batch = config["tokens_per_step"] // config["model"]["context"], config["micro_batch"]
+    share, rest = divmod(sequences, devices)
+    if rest or not share:
+        yield f"{sequences} sequences a step are no multiple of {devices} devices"
+    elif share % min(share, micro_batch):
+        of = f"a step and device, of {devices}," if devices > 1 else "a step"
+        yield f"{share} sequences {of} are no multiple of the micro-batch, {micro_batch}"
 
 
 def _trained(

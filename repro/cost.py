@@ -79,10 +79,10 @@ def estimate(
     """Cost of one run of `tokens` tokens."""
     flops = flops_per_token(model) * tokens
     sequences = max(1, tokens_per_step // model.context)
-    memory = memory_gb(model, task.sequences_at_once(sequences), task.device)
+    memory = memory_gb(model, min(task.sequences_at_once(sequences), max(1, sequences // task.devices)), task.device)
     if task.device == "cpu":
         seconds = flops / (CPU_FLOPS * task.threads) + tokens / tokens_per_step * CPU_STEP_SECONDS
-        return Cost(flops, memory, seconds / 60, 0.0, "cpu", 1)
+        return Cost(flops, memory, seconds / 60, 0.0, "cpu", task.devices)
     peak = planning.peak["bf16" if precision == "bf16" else "fp32"]
     hours = flops / (peak * PLANNED_MFU) / 3600
     return Cost(flops, memory, hours * 60 / task.devices, hours, "gpu", task.devices)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from repro.spec.hashing import short
 from repro.spec.load import load_configuration
 from repro.spec.paths import Root
 from repro.spec.reading import read_json
+from repro.train.world import find_world
 
 NO_WEIGHTS = (
     "the run is recorded but its final weights are not here, and a new metric is made of them;"
@@ -79,6 +81,8 @@ def make_batch(root: Root, plan: Plan, runs: list[Run], index: Index, options: O
         "checkpoint_share": suite.checkpoint_overhead,
         "checkpoint_longest": suite.checkpoint_seconds,
         "no_record": options.no_record,
+        "keep_failed": suite.keep_failed_checkpoints,
+        "world": asdict(find_world(runs[0].alias, runs[0].cost.devices, runs[0].task.nodes, os.environ)),
     }
 
 
@@ -126,11 +130,18 @@ def _training(root: Root, plan: Plan, run: Run, index: Index, options: Options) 
         "eval_tokens": final_tokens(plan, run),
         "data": str(root.scratch / "data" / short(run.config.get("data", ""))),
         "weights": str(weights),
+        "keep_weights": _keeps_weights(plan, run),
         "micro_batch": run.config["micro_batch"],
         "flops_per_token": flops_per_token(ModelSpec(**run.config["model"])) if run.config["task"] == "lm" else None,
         "flops_formula": FLOPS_FORMULA,
         "peaks": {name: device.peak for name, device in plan.configuration.hardware.items()},
     }
+
+
+def _keeps_weights(plan: Plan, run: Run) -> bool:
+    """The rule of config/suite.yaml for one run."""
+    rule = plan.configuration.suite.keep_weights
+    return rule == "all" or (rule == "first_seed" and run.seed == 1)
 
 
 def data_used(root: Root, run: Run) -> list[dict[str, Any]]:

@@ -57,7 +57,8 @@ class TierWork(Strict):
     seeds: Small | None = None
     threads: Annotated[Int, Field(ge=1, le=256)] = 1
     device: Literal["cpu", "gpu"] = "gpu"
-    devices: Annotated[Int, Field(ge=1, le=1)] = 1  # several come with the cluster's own work
+    devices: Annotated[Int, Field(ge=1, le=1)] = 1
+    nodes: Annotated[Int, Field(ge=1, le=1)] = 1
     chunk: Annotated[Int, Field(ge=1, le=10_000)] = 1
     wall_minutes: Annotated[Int, Field(ge=1, le=100_000)] | None = None
 
@@ -75,8 +76,12 @@ class TierTask(TierWork):
 
     `lr_grid` stands in for the grid of an experiment that chooses its rate on tuning seeds; a grid of one rate
     leaves nothing to choose, and plans no tuning run. Of any other grid `lr_points` rates are kept, both ends first.
-    Models of `without` are not trained at this tier, and its tables say so.
+    Models of `without` are not trained at this tier, and its tables say so. `devices` train one run together, on
+    `nodes` nodes; `micro_batch` is for each of them, so that neither changes a number beyond round-off.
     """
+
+    devices: Annotated[Int, Field(ge=1, le=4096)] = 1
+    nodes: Annotated[Int, Field(ge=1, le=1024)] = 1
 
     model: dict[Name, Name] = {}
     without: Annotated[list[Name], Once] = []
@@ -90,6 +95,14 @@ class TierTask(TierWork):
     precision: Literal["fp32", "bf16"] | None = None
     validations: Annotated[Int, Field(ge=4, le=100)] | None = None  # a record's curve has 200 points
     micro_batch: Small | None = None
+
+    @model_validator(mode="after")
+    def _devices_fit(self) -> Self:
+        if self.devices % self.nodes:
+            raise ValueError(f"devices, {self.devices}, are no multiple of nodes, {self.nodes}")
+        if self.devices > 1 and self.chunk > 1:
+            raise ValueError(f"chunk must be 1 where a run has several devices, not {self.chunk}")
+        return self
 
     def sized(self, model: str) -> str:
         """Name of the model that runs in place of `model`."""
@@ -185,4 +198,6 @@ class Suite(Strict):
     slurm: SlurmSite = SlurmSite()
     checkpoint_overhead: Annotated[Float, Field(gt=0, lt=1)] = 0.02
     checkpoint_seconds: Annotated[Float, Field(gt=0)] = 600.0
+    keep_weights: Literal["all", "first_seed", "none"] = "all"
+    keep_failed_checkpoints: bool = True
     same_failure_limit: Annotated[Float, Field(gt=0, le=1)] = 0.5

@@ -11,11 +11,21 @@ import lightning.pytorch as pl
 import torch
 
 from repro.train.module import Training, validation_loss
+from repro.train.ranks import highest
 from repro.train.state import TrainState, curve_steps, validation_steps
 
 Report = Callable[[dict[str, Any]], None]
 TIMED_STEPS = 1000  # of which the median is the speed of a run
 SYNC_ON_GPU = 10  # steps between two looks at losses that live on an accelerator
+GO_ON, STOP, TIME_OUT = 0, 1, 2
+
+
+def is_look(module: Training) -> bool:
+    """Whether losses, clock and flags are looked at after this step: a look waits for the accelerator.
+
+    A matter of the step alone, so that all processes of a run look at the same time.
+    """
+    return module.device.type == "cpu" or module.state.step % SYNC_ON_GPU == 0
 
 
 class Curve(pl.Callback):
@@ -46,9 +56,7 @@ class Curve(pl.Callback):
         self.report({"event": "step", "step": step})
 
     def _due(self, module: Training) -> bool:
-        """A look at losses on an accelerator waits for it; so several are taken at once."""
-        waited = len(self.pending) >= SYNC_ON_GPU
-        return module.device.type == "cpu" or waited or self.state.step in self.point_at
+        return is_look(module) or self.state.step in self.point_at
 
     def read(self, trainer: pl.Trainer) -> None:
         """Takes the losses that wait on the device into the state; a checkpoint needs them there."""
@@ -111,6 +119,8 @@ class Checkpoint(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Training, *_: Any) -> None:  # type: ignore[override]
         """Saves when the interval has passed and the run goes on."""
+        if not is_look(module):
+            return
         if time.monotonic() - self.last >= min(self.cost / self.share, self.longest) and not trainer.should_stop:
             self.now(module)
 
@@ -137,12 +147,22 @@ class Deadline(pl.Callback):
         self.state.wall_seconds = self.before + time.monotonic() - self.started
         if trainer.should_stop or self.state.step >= module.config["steps"]:
             return
-        if self.limit is not None and self.state.wall_seconds > self.limit:
+        wish = self._agreed(module)
+        if wish == TIME_OUT:
             self.state.status = "timeout"
             self.state.reason = f"wall limit of {self.limit:g} s passed at step {self.state.step}"
             trainer.should_stop = True
-        near = self.deadline is not None and time.time() + 2 * self.checkpoint.cost >= self.deadline
-        if (near or self.stop) and self.state.status is None:
+        elif wish == STOP:
             self.checkpoint.now(module)
             self.state.status = self.state.status or "stopped"  # unless losses just read say that it has diverged
             trainer.should_stop = True
+
+    def _agreed(self, module: Training) -> int:
+        """What one process wants, all do after the same step."""
+        return highest(self._wish(), module.device) if is_look(module) else GO_ON
+
+    def _wish(self) -> int:
+        if self.limit is not None and self.state.wall_seconds > self.limit:
+            return TIME_OUT
+        near = self.deadline is not None and time.time() + 2 * self.checkpoint.cost >= self.deadline
+        return STOP if near or self.stop else GO_ON

@@ -8,21 +8,22 @@ imported with its first job: a check never waits for Lightning.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from repro.records.schema import RETRYABLE
 from repro.records.store import newest_record, write_record
-from repro.spec.errors import CannotWriteError, ReproError, problem_error
+from repro.spec.errors import ReproError
 from repro.spec.paths import Root
+from repro.train.lease import lease
+from repro.train.world import PEER_LOST, PeerLostError, World
 
 EVENTS_FD = "REPRO_EVENTS_FD"
 
@@ -49,50 +50,31 @@ def die_with_parent() -> None:
         return
 
 
-@contextmanager
-def lease(folder: Path) -> Iterator[bool]:
-    """True if this process alone may train the run of `folder`; the lock goes with the process."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = open(folder / "lock", "w")  # noqa: SIM115 - held until the run ends
-    except OSError as error:
-        raise problem_error(
-            CannotWriteError, f"{folder.parent.name}/{folder.name}", "lock", str(error.strerror)
-        ) from None
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-
-
-def count_start(folder: Path) -> int:
-    """Notes one more start of a run; returns how many there have been."""
-    with open(folder / "starts", "a") as stream:
-        stream.write(f"{int(time.time())}\n")
-    return len((folder / "starts").read_text().splitlines())
-
-
 class Worker:
     """Runs jobs; `batch` holds what they share."""
 
     def __init__(self, batch: dict[str, Any], pipe: Pipe) -> None:
         self.batch, self.pipe = batch, pipe
         self.root = Root(Path(batch["root"]))
+        self.world = World(**batch["world"])
         self.stop: list[int] = []
+        self.failed_evals = 0  # of the run at hand: one that is tried again needs the weights
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, lambda received, _frame: self.stop.append(received))
 
     def run(self, job: dict[str, Any]) -> bool:
         """Makes what has no record, then measures what has no eval record; False if it was stopped before its end."""
         folder = Path(job["checkpoints"])
-        with lease(folder) as free:
+        if self.world.rank > 0:
+            from repro.train.training import follow
+
+            return bool(job["record"]) or follow(self, job)
+        with lease(folder, partial(self._warn, job)) as free:
             if not free:
                 self.pipe.send({"event": "busy", "id": job["id"]})
                 return True
             self.pipe.send({"event": "job", "id": job["id"]})
+            self.failed_evals = 0
             record = job["record"] or self._made_meanwhile(job) or self._make(job, folder)
             if record is None:
                 return False
@@ -101,11 +83,20 @@ class Worker:
 
                 if not measure(self, job, record):
                     return False
-            if record["status"] in ("complete", "diverged"):
-                shutil.rmtree(folder, ignore_errors=True)
+            self._tidy(job, record, folder)
         loss, speed = record["probes"].get("val_loss_last"), (record["speed"] or {}).get("tokens_per_second")
         self.pipe.send({"event": "done", "id": job["id"], "status": record["status"], "loss": loss, "speed": speed})
         return True
+
+    def _tidy(self, job: dict[str, Any], record: dict[str, Any], folder: Path) -> None:
+        """Removes what the run's records have made superfluous, by the rules of config/suite.yaml."""
+        if record["status"] not in RETRYABLE or not self.batch["keep_failed"]:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not job.get("keep_weights", True) and not self.failed_evals:
+            Path(job["weights"]).unlink(missing_ok=True)
+
+    def _warn(self, job: dict[str, Any], text: str) -> None:
+        self.pipe.send({"event": "warning", "text": f"{job['alias']}: {text}"})
 
     @property
     def late(self) -> bool:
@@ -126,11 +117,12 @@ class Worker:
             return None if self.late else self.write(job["base"] | check(job, self.root))
         from repro.train.training import training
 
-        fields = training(self, job, folder, count_start(folder))
+        fields = training(self, job, folder)
         return None if fields is None else self.write(job["base"] | fields)
 
     def write(self, record: dict[str, Any]) -> dict[str, Any]:
         """Seals and writes a record, unless this is a try-out; returns it."""
+        self.failed_evals += record["kind"] == "eval" and record["status"] != "complete"
         record = record | {"created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         if not self.batch["no_record"]:
             write_record(self.root, record)
@@ -153,6 +145,8 @@ def main() -> int:
     except ReproError as error:
         pipe.send({"event": "error", "code": error.exit_code, "text": str(error)})
         return error.exit_code
+    except PeerLostError:
+        return PEER_LOST
     return 0
 
 

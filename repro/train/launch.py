@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from repro.spec.errors import BadDataError, problem_error
 from repro.train import checkpoint as ckpt
 from repro.train.callbacks import Checkpoint, Curve, Deadline, Report, Throughput
 from repro.train.module import StepStream, Training
+from repro.train.ranks import highest
 from repro.train.state import TrainState
 from repro.train.tasks import Task, make_task
+from repro.train.world import World
 
+MEETING = timedelta(minutes=30)  # for processes to find each other, and for each exchange between them
 PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp64": "64-true"}
 
 
@@ -31,6 +40,7 @@ class Limits:
     stop: list[int]
     checkpoint_share: float
     checkpoint_longest: float
+    world: World = field(default_factory=World)
 
 
 @dataclass
@@ -67,6 +77,8 @@ def train(
 ) -> Finished:
     """Trains one run from `found` (what `recall` gave), or from the start; raises whatever the method raises."""
     task = make_task(config, Path(job["data"]), job["micro_batch"])
+    if limits.world.size > 1:
+        task.take_part(limits.world.rank, limits.world.size)
     torch.manual_seed(config["seed"])
     module = Training(task, config, state)
     if found:
@@ -99,7 +111,8 @@ def _fit(module: Training, found: dict[str, Any] | None, job: dict[str, Any], li
         }
         ckpt.save(folder, state.step, content)
 
-    keeper = Checkpoint(save, limits.checkpoint_share, limits.checkpoint_longest)
+    first = limits.world.rank == 0
+    keeper = Checkpoint(save if first else _nothing, limits.checkpoint_share, limits.checkpoint_longest)
     callbacks = [
         Throughput(config, state),
         curve,
@@ -107,38 +120,59 @@ def _fit(module: Training, found: dict[str, Any] | None, job: dict[str, Any], li
         keeper,
         _Restore(found),
     ]
-    trainer = make_trainer(config, job["device"], job["devices"], callbacks)
+    trainer = make_trainer(config, job["device"], limits.world, callbacks)
     started, before = time.monotonic(), state.wall_seconds
     trainer.fit(module, train_dataloaders=StepStream(module.task, state.step, config["steps"]))
     state.wall_seconds = before + time.monotonic() - started
 
 
+def _nothing(_: Training) -> None:
+    """What a process that is not the first one saves."""
+
+
 class _Restore(pl.Callback):
-    """Puts optimiser and random state back once Lightning has made the optimiser."""
+    """Puts optimiser, random state and our signal handler back once Lightning has made all of its own."""
 
     def __init__(self, found: dict[str, Any] | None) -> None:
-        self.found = found
+        self.found, self.on_term = found, signal.getsignal(signal.SIGTERM)
 
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Runs after all other set-up, before the first step."""
+    def on_train_start(self, trainer: pl.Trainer, module: Training) -> None:  # type: ignore[override]
+        """Runs after all other set-up, before the first step. Raises BadDataError where processes start apart."""
+        # Lightning's handler talks to the other processes from inside the signal; ours sets a flag.
+        signal.signal(signal.SIGTERM, self.on_term)
+        step = module.state.step
+        if highest(step, module.device) != step or -highest(-step, module.device) != step:
+            message = (
+                "the processes of this run see different checkpoints: is scratch/ on a disk that all of them share?"
+            )
+            raise problem_error(BadDataError, "scratch/ckpt", f"step {step}", message)
         if self.found:
             trainer.optimizers[0].load_state_dict(self.found["optimizer"])
             torch.set_rng_state(self.found["rng"])
             self.found = None
 
 
-def make_trainer(config: dict[str, Any], device: str, devices: int, callbacks: list[pl.Callback]) -> pl.Trainer:
-    """Every option of the Trainer that matters, fixed; nothing of Lightning's is left on by default.
+def _environment(world: World) -> LightningEnvironment | TorchElasticEnvironment:
+    """How the processes find each other; named, so that a Slurm allocation around us never sets the world size."""
+    if world.size == 1:
+        return LightningEnvironment()
+    if world.launcher == "srun":
+        nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_NODELIST", "127.0.0.1")
+        os.environ["MASTER_ADDR"] = SLURMEnvironment.resolve_root_node_address(nodes)
+    return TorchElasticEnvironment()
 
-    The environment plugin is named, so that a Slurm allocation around us can never set the world size.
-    """
+
+def make_trainer(config: dict[str, Any], device: str, world: World, callbacks: list[pl.Callback]) -> pl.Trainer:
+    """Every option of the Trainer that matters, fixed; nothing of Lightning's is left on by default."""
     return pl.Trainer(
         accelerator=device,
-        devices=devices,
+        devices=world.per_node,
+        num_nodes=world.nodes,
+        strategy="auto" if world.size == 1 else DDPStrategy(timeout=MEETING),
         precision=PRECISION[config["precision"]],  # type: ignore[arg-type]
         max_epochs=1,
         callbacks=callbacks,
-        plugins=[LightningEnvironment()],
+        plugins=[_environment(world)],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

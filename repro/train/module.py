@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from repro.nn.gpt import GPT, parameter_groups
 from repro.nn.probes import Probes
-from repro.train.ranks import rank_and_world, summed
+from repro.train.ranks import mean_over_ranks, rank_and_world, summed
 from repro.train.schedule import learning_rate
 from repro.train.state import TrainState, probe_steps
 from repro.train.tasks import Batch, Task
@@ -82,16 +82,29 @@ class Training(pl.LightningModule):
         self.state.step += 1
 
     def _backward(self, batches: list[Batch]) -> Tensor:
-        """Gradients of the mean loss over all items of the step; the loss itself."""
+        """Gradients of the mean loss over all items of the step; the loss itself.
+
+        Several processes have equal shares of a step, so the mean over them is that of all items. They exchange
+        gradients once, with the last micro-batch.
+        """
         count = sum(targets.numel() for _, targets in batches)
         total: Tensor | None = None
-        for batch in batches:
+        for place, batch in enumerate(batches, 1):
             loss, _ = self.task.loss_sums(self.net, batch)
             loss = loss / count
-            self.manual_backward(loss)
+            with nullcontext() if place == len(batches) else self._alone():
+                self.manual_backward(loss)
             total = loss.detach() if total is None else total + loss.detach()
         assert total is not None
-        return total
+        return mean_over_ranks(total)
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Keeps gradients to this process, where there are others."""
+        if rank_and_world()[1] == 1:
+            return nullcontext()
+        strategy: Any = self.trainer.strategy
+        held: AbstractContextManager[None] = strategy.block_backward_sync()
+        return held
 
 
 def validation_loss(task: Task, net: nn.Module, tokens: int, device: torch.device) -> float:

@@ -19,10 +19,12 @@ def prepare_process(threads: int) -> None:
     warnings.filterwarnings("ignore", module="lightning")
 
 
-def find_device(kind: str) -> torch.device:
-    """The device that was planned; MissingError (exit 69) where it is not there, never another one in its place."""
-    if kind == "gpu" and not torch.cuda.is_available():
-        raise problem_error(MissingError, "device", "gpu", "the plan says gpu and none is visible; nothing was run")
+def find_device(kind: str, wanted: int = 1) -> torch.device:
+    """The device that was planned; MissingError (exit 69) where `wanted` are not there, never others in their place."""
+    there = torch.cuda.device_count() if kind == "gpu" and torch.cuda.is_available() else 0
+    if kind == "gpu" and there < wanted:
+        seen = "none is visible" if not there else f"{wanted} of them, {there} visible"
+        raise problem_error(MissingError, "device", "gpu", f"the plan says gpu and {seen}; nothing was run")
     return torch.device("cuda" if kind == "gpu" else "cpu")
 
 

@@ -14,10 +14,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -25,10 +25,13 @@ from repro.records.skeleton import eval_skeleton
 from repro.records.store import newest_record, write_record
 from repro.spec.errors import MissingError, Problem, ReproError, StoppedError, problem_error
 from repro.spec.paths import Root
+from repro.train.lease import BEAT_SECONDS, beat
+from repro.train.world import PEER_LOST, VARIABLES, World, agreed_port, free_port
 
 POLL_SECONDS = 0.05
+LAST_WORDS_SECONDS = 20.0
+EXIT_STOPPED = StoppedError.exit_code
 DEATHS_ALLOWED = 2  # deaths at one step or in one metric, after which that run or metric is a failed one
-STARTS_ALLOWED = 5  # deaths after starting from one and the same checkpoint, wherever they come
 
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
@@ -43,11 +46,18 @@ class Child:
     buffer: bytes = b""
     job: dict[str, Any] | None = None
     step: int = 0
-    first: int = 0
+    others: list[subprocess.Popen[bytes]] = field(default_factory=list)  # of the same run, on this node
     protocol: str | None = None
     begun: float = field(default_factory=time.monotonic)
+    beaten: float = 0.0
+    broken: float = 0.0
     over_memory: float | None = None
     error: Event | None = None
+    fault: Event | None = None
+
+    def everyone(self) -> list[subprocess.Popen[bytes]]:
+        """The training processes of this node."""
+        return [self.process, *self.others]
 
 
 def run_jobs(batch: dict[str, Any], listen: Listener) -> Counter[str]:
@@ -77,32 +87,43 @@ def run_jobs(batch: dict[str, Any], listen: Listener) -> Counter[str]:
 
 
 def _start(batch: dict[str, Any]) -> Child:
+    """The child, and beside it the other processes of its run that belong on this node."""
     read_end, write_end = os.pipe()
     log = Path(batch["log"])
     log.parent.mkdir(parents=True, exist_ok=True)
-    threads = str(batch["threads"])
-    limits = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "REPRO_EVENTS_FD": str(write_end)}
+    first = World(**batch["world"])
+    port = agreed_port(os.environ) if first.launcher == "srun" else free_port()
+    training = any(job["record"] is None for job in batch["jobs"])
+    worlds = [first, *(first.started_here() if training else ())]
     with open(log, "ab") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "repro.train.child"],
-            stdin=subprocess.PIPE,
-            stdout=stream,
-            stderr=stream,
-            pass_fds=[write_end],
-            env=_clean_environment() | limits,
-            cwd=batch["root"],
-        )
+        processes = [_process(batch, world, port, write_end, stream) for world in worlds]
     os.close(write_end)
     os.set_blocking(read_end, False)
+    return Child(processes[0], read_end, others=processes[1:])
+
+
+def _process(batch: dict[str, Any], world: World, port: int, events: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    threads = str(batch["threads"])
+    limits = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "REPRO_EVENTS_FD": str(events)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "repro.train.child"],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        pass_fds=[events],
+        env=_clean_environment() | limits | world.environment("127.0.0.1", port),
+        cwd=batch["root"],
+    )
     assert process.stdin is not None
-    process.stdin.write(json.dumps(batch).encode())
+    process.stdin.write(json.dumps(batch | {"world": asdict(world)}).encode())
     process.stdin.close()
-    return Child(process, read_end)
+    return process
 
 
 def _clean_environment() -> dict[str, str]:
-    """Without what an outer Slurm job left behind, and with this very package first on the path."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_NTASKS", "SLURM_PROCID"))}
+    """Without what an outer Slurm job or launcher left behind, and with this very package first on the path."""
+    left = ("SLURM_NTASKS", "SLURM_PROCID", *VARIABLES)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(left)}
     package = str(Path(__file__).resolve().parents[2])
     others = [part for part in kept.get("PYTHONPATH", "").split(os.pathsep) if part and part != package]
     return kept | {"PYTHONPATH": os.pathsep.join([package, *others])}
@@ -118,14 +139,18 @@ def _follow(
         while True:
             ready = selector.select(POLL_SECONDS)
             if stopped and not told:
-                child.process.send_signal(signal.SIGTERM)
+                for process in child.everyone():
+                    process.send_signal(signal.SIGTERM)
                 told = True
             _watch_memory(child)
             _watch_wall(child)
+            _watch_group(child)
+            _beat(child)
             if ready and not _read(child, queue, outcome, listen):
                 break
     os.close(child.events)
-    child.process.wait()
+    for process in child.everyone():
+        process.wait()
 
 
 def _read(child: Child, queue: list[dict[str, Any]], outcome: Counter[str], listen: Listener) -> bool:
@@ -140,10 +165,8 @@ def _note(child: Child, event: Event, queue: list[dict[str, Any]], outcome: Coun
     kind = event["event"]
     if kind == "job":
         child.job = next(job for job in queue if job["id"] == event["id"])
-        child.step, child.first, child.protocol, child.begun = 0, 0, None, time.monotonic()
-    elif kind == "start":
-        child.step = child.first = event["step"]
-    elif kind == "step":
+        child.step, child.protocol, child.begun = 0, None, time.monotonic()
+    elif kind in ("start", "step"):
         child.step = event["step"]
     elif kind == "measure":
         child.protocol = event["protocol"]
@@ -153,19 +176,49 @@ def _note(child: Child, event: Event, queue: list[dict[str, Any]], outcome: Coun
         child.job = None
     elif kind == "error":
         child.error = event
+    elif kind == "fault":
+        child.fault = event
+        child.job = next(job for job in queue if job["id"] == event["id"])
+        child.step = event["step"]
+        child.process.kill()  # it waits for a process that has ended
     listen(event | {"job": child.job})
 
 
 def _watch_memory(child: Child) -> None:
     if child.job is None or child.over_memory is not None or child.job["device"] != "cpu":
         return
-    try:
-        resident = psutil.Process(child.process.pid).memory_info().rss / 1e9
-    except psutil.Error:
+    for process in child.everyone():
+        try:
+            resident = psutil.Process(process.pid).memory_info().rss / 1e9
+        except psutil.Error:
+            continue
+        if resident > child.job["memory_gb"]:
+            child.over_memory = resident
+            child.process.kill()
+
+
+def _watch_group(child: Child) -> None:
+    """The processes of a run end together: one that is left alone would wait for the others for ever.
+
+    One that ends because it has lost another says so, and the other is given time to say why it went.
+    """
+    first, codes = child.process.poll(), [process.poll() for process in child.others]
+    faults = [code for code in (first, *codes) if code not in (None, 0, EXIT_STOPPED)]
+    if first is None and not faults:
         return
-    if resident > child.job["memory_gb"]:
-        child.over_memory = resident
-        child.process.kill()
+    child.broken = child.broken or time.monotonic()
+    if faults and set(faults) == {PEER_LOST} and time.monotonic() - child.broken < LAST_WORDS_SECONDS:
+        return
+    for process in child.everyone():
+        process.kill()
+
+
+def _beat(child: Child) -> None:
+    """Shows other machines that the run's lease is held by somebody alive."""
+    now = time.monotonic()
+    if child.job and now - child.beaten >= BEAT_SECONDS:
+        child.beaten = now
+        beat(Path(child.job["checkpoints"]))
 
 
 def _watch_wall(child: Child) -> None:
@@ -185,19 +238,24 @@ def _judge(
 ) -> None:
     """After a child's end: go on, give up one run with a record, or give up all with an error."""
     code, job = child.process.returncode, child.job
+    if code == 0 and batch["world"]["rank"] > 0:
+        queue.clear()
     if code == 0 and not queue:
         return
     if child.error is not None:
         raise _error(child.error)
-    if code == 75 or stopped:
+    if code == EXIT_STOPPED or stopped:
         raise StoppedError([Problem("run", None, "", "stopped before the end; the same command goes on")])
-    places = (
-        [(job["id"], child.protocol or f"step {child.step}"), (job["id"], f"from {child.first}")] if job else [("", "")]
-    )
-    deaths.update(places)
+    if child.fault is not None and job is not None:
+        _end(batch, job, child, child.fault["status"], child.fault["reason"], queue, outcome)
+        return
+    if batch["world"]["launcher"] == "srun" and child.over_memory is None:
+        # Processes of other nodes have lost this one: the job as a whole is submitted again.
+        raise StoppedError([Problem("run", None, "", f"a process of this run ended with code {code}")])
+    place = (job["id"], child.protocol or f"step {child.step}") if job else ("", "")
+    deaths[place] += 1
     status = "oom" if child.over_memory is not None else "failed"
-    given_up = deaths[places[0]] >= DEATHS_ALLOWED or deaths[places[-1]] >= STARTS_ALLOWED
-    if status == "failed" and not given_up:
+    if status == "failed" and deaths[place] < DEATHS_ALLOWED:
         return
     if job is None:
         log = Root(Path(batch["root"])).shown(Path(batch["log"]))
@@ -207,6 +265,19 @@ def _judge(
     if status == "failed":
         where = f"while measuring {child.protocol}" if child.protocol else f"at step {child.step}"
         reason = f"the process ended again with code {code} {where}, with no progress between"
+    _end(batch, job, child, status, reason, queue, outcome)
+
+
+def _end(
+    batch: dict[str, Any],
+    job: dict[str, Any],
+    child: Child,
+    status: str,
+    reason: str,
+    queue: list[dict[str, Any]],
+    outcome: Counter[str],
+) -> None:
+    """Gives one run or one metric up; a run leaves the queue."""
     if _write_end(batch, job, child, status, reason):
         queue[:] = [other for other in queue if other["id"] != job["id"]]
         outcome[status] += 1
@@ -234,7 +305,7 @@ def _write_end(batch: dict[str, Any], job: dict[str, Any], child: Child, status:
         item = eval_skeleton(job["base"], record["weights_sha256"], child.protocol, job["eval_tokens"])
         write_record(root, item["base"] | common | {"attempts": 1, "resumes": 0})
         return False
-    if not batch["no_record"]:
+    if not batch["no_record"] and (record is None or record == job["record"]):
         write_record(root, job["base"] | common | _progress(job, child))
     return True
 

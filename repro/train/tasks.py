@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,11 +63,20 @@ class LanguageModel:
         # The parent has verified both files before the first run; here a file that has not changed since is believed.
         train = TokenFile.open(folder / "train.bin", verify=False)
         self.validation = TokenFile.open(folder / "val.bin", verify=False)
-        pieces, rest = divmod(self.per_step, self.micro_batch)
-        if rest:  # the plan has refused it; a smaller last piece would be another loader
-            raise ValueError(f"{self.per_step} sequences a step are no multiple of the micro-batch, {self.micro_batch}")
         order = config.get("order", "epochs")
-        self.train = Loader(train, self.context, self.per_step, config["seed"], order, accumulation=pieces)
+        self.train = Loader(train, self.context, self.per_step, config["seed"], order)
+        self.take_part(0, 1)
+
+    def take_part(self, rank: int, ranks: int) -> None:
+        """Trains on this process's share of each step, in micro-batches of at most `micro_batch` sequences.
+
+        Raises ValueError where a step cannot be shared out; the plan has refused that before.
+        """
+        share = max(1, self.per_step // ranks)
+        pieces, rest = divmod(share, min(self.micro_batch, share))
+        if rest:  # a smaller last piece would be another loader
+            raise ValueError(f"{share} sequences a step are no multiple of the micro-batch, {self.micro_batch}")
+        self.train = replace(self.train, rank=rank, ranks=ranks, accumulation=pieces)
 
     def build(self) -> nn.Module:
         """GPT with the run's method; draws keyed by (seed, parameter name)."""
@@ -94,8 +104,11 @@ class LanguageModel:
         return sums
 
     def before_training(self, model: nn.Module) -> None:
-        """Lets the method look at the first micro-batch (Admin's profile, say)."""
-        model.stack.method.before_training(model, self.step_batches(0)[0][0])  # type: ignore[union-attr, operator]
+        """Lets the method look at the first micro-batch (Admin's profile, say): the same one in every process."""
+        inputs, _ = next(
+            replace(self.train, rank=0, ranks=1, accumulation=self.per_step // self.micro_batch).micro_batches(0)
+        )
+        model.stack.method.before_training(model, torch.from_numpy(inputs))  # type: ignore[union-attr, operator]
 
     def after_step(self, model: nn.Module) -> None:
         """Lets the method change the weights (nGPT's projection, say)."""

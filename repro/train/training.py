@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +13,26 @@ from repro.train.faults import failure, log_traceback
 from repro.train.launch import Limits, recall, train
 from repro.train.outcome import end_fields, progress_fields
 from repro.train.process import find_device, seen_environment
+from repro.train.ranks import is_peer_loss
 from repro.train.state import TrainState
+from repro.train.world import PeerLostError
 
 if TYPE_CHECKING:
     from repro.train.child import Worker
 
+STARTS_ALLOWED = 5  # from one and the same checkpoint, counted over all jobs that tried
 
-def training(worker: Worker, job: dict[str, Any], folder: Path, starts: int) -> dict[str, Any] | None:
+
+def training(worker: Worker, job: dict[str, Any], folder: Path) -> dict[str, Any] | None:
     """What the worker adds to the record; None if the run was stopped before its end and can go on."""
-    config, resumed, state = job["base"]["config"], 0, TrainState()
+    config, starts, resumed, state = job["base"]["config"], 1, 0, TrainState()
     try:
         state, found = recall(job, worker.pipe.send)
+        starts, idle = note_start(folder, state.step)
         resumed = starts - 1 if found else 0
-        find_device(job["device"])
+        if idle > STARTS_ALLOWED:
+            return _given_up(state, config, starts, resumed) | _seen(job)
+        find_device(job["device"], worker.world.per_node)
         job["unigram_entropy"] = _unigram_entropy(worker, config)
         done = train(config, job, state, found, _limits(worker, job), worker.pipe.send)
         if done.state.status == "stopped":
@@ -33,16 +42,65 @@ def training(worker: Worker, job: dict[str, Any], folder: Path, starts: int) -> 
         raise
     except Exception as error:  # any fault of a method or of the disk is a result, not the end of the chunk
         log_traceback(Path(job["log"]))
+        if worker.world.size > 1 and is_peer_loss(error):
+            raise PeerLostError from None
         status, reason = failure(error, worker.root.path)
         fields = progress_fields(state, config, starts, resumed)
         fields |= {"status": status, "status_detail": {"step": state.step, "reason": reason}}
-    return fields | {"environment": job["base"]["environment"] | seen_environment(job["device"])}
+    return fields | _seen(job)
+
+
+def follow(worker: Worker, job: dict[str, Any]) -> bool:
+    """Takes this process's part in a run whose record the first process writes; False if it was stopped.
+
+    A fault of this process is told to its supervisor, since the first one would wait for it.
+    """
+    state = TrainState()
+    try:
+        state, found = recall(job, _silent)
+        find_device(job["device"], worker.world.per_node)
+        done = train(job["base"]["config"], job, state, found, _limits(worker, job), _silent)
+    except ReproError:
+        raise
+    except Exception as error:
+        log_traceback(Path(job["log"]))
+        if is_peer_loss(error):
+            raise PeerLostError from None
+        status, reason = failure(error, worker.root.path)
+        reason += f" (in process {worker.world.rank} of {worker.world.size})"
+        worker.pipe.send({"event": "fault", "id": job["id"], "status": status, "reason": reason, "step": state.step})
+        return True
+    return done.state.status != "stopped"
+
+
+def _silent(_: dict[str, Any]) -> None:
+    """Steps and warnings are the first process's to tell."""
+
+
+def note_start(folder: Path, step: int) -> tuple[int, int]:
+    """Notes one more start of a run, from `step`: how many there have been, and how many in a row from there."""
+    path = folder / "starts"
+    with open(path, "a") as stream:
+        stream.write(f"{int(time.time())} {step}\n")
+    steps = [line.split()[-1] for line in path.read_text().splitlines()]
+    return len(steps), len(list(takewhile(str(step).__eq__, reversed(steps))))
+
+
+def _given_up(state: TrainState, config: dict[str, Any], starts: int, resumed: int) -> dict[str, Any]:
+    """A run that dies again and again before its next checkpoint, whoever starts it."""
+    reason = f"{STARTS_ALLOWED} starts from step {state.step} ended without a word before the next checkpoint"
+    fields = progress_fields(state, config, starts, resumed)
+    return fields | {"status": "failed", "status_detail": {"step": state.step, "reason": reason}}
+
+
+def _seen(job: dict[str, Any]) -> dict[str, Any]:
+    return {"environment": job["base"]["environment"] | seen_environment(job["device"])}
 
 
 def _limits(worker: Worker, job: dict[str, Any]) -> Limits:
     batch = worker.batch
     share, longest = batch["checkpoint_share"], batch["checkpoint_longest"]
-    return Limits(batch["deadline"], job["wall_limit"], worker.stop, share, longest)
+    return Limits(batch["deadline"], job["wall_limit"], worker.stop, share, longest, worker.world)
 
 
 def _unigram_entropy(worker: Worker, config: dict[str, Any]) -> float | None:

@@ -34,15 +34,17 @@ def run(
     left = seconds_left(deadline)
     options = Options(None if left is None else time.time() + left, steps, no_record)
     missing = runs if no_record else todo(plan, runs, index)
-    for group in _by_threads(missing):
+    for group in _by_process(missing):
         batch = make_batch(root, plan, group, index, options)
-        progress = Progress(len(group), None if no_record else root)
+        first = batch["world"]["rank"] == 0
+        progress = Progress(len(group), root if first and not no_record else None)
         try:
             run_jobs(batch, progress)
         finally:
             progress.close()
-            shutil.rmtree(root.scratch / "trial", ignore_errors=True)
-    if stamp is not None:
+            if first:
+                shutil.rmtree(root.scratch / "trial", ignore_errors=True)
+    if stamp is not None and not int(os.environ.get("SLURM_PROCID") or 0):
         _check_whole(plan, runs)
         write_stamp(stamp, runs)
 
@@ -55,11 +57,12 @@ def seconds_left(asked: float | None) -> float | None:
     return max(1.0, int(end) - time.time() - ENDING)
 
 
-def _by_threads(runs: list[Run]) -> list[list[Run]]:
-    """The number of threads is fixed for a process, and decides bits."""
-    groups: dict[int, list[Run]] = {}
+def _by_process(runs: list[Run]) -> list[list[Run]]:
+    """The number of threads decides bits and is fixed for a process; a run on several devices has its own ones."""
+    groups: dict[tuple[int, str], list[Run]] = {}
     for item in runs:
-        groups.setdefault(item.config["threads"], []).append(item)
+        own = item.id if item.cost.devices > 1 else ""
+        groups.setdefault((item.config["threads"], own), []).append(item)
     return list(groups.values())
 
 

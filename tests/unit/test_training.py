@@ -25,6 +25,7 @@ from repro.train.outcome import speed_fields
 from repro.train.process import find_device, prepare_process
 from repro.train.schedule import learning_rate
 from repro.train.state import PROBE_EVERY, PROBED, TrainState, probe_steps
+from repro.train.world import World
 
 CPU = torch.device("cpu")
 
@@ -319,7 +320,7 @@ def test_the_trainer_has_nothing_of_its_own_switched_on(monkeypatch: pytest.Monk
     monkeypatch.setenv("SLURM_NTASKS", "2")
     monkeypatch.setenv("SLURM_PROCID", "0")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    trainer = make_trainer(config(), "cpu", 1, [])
+    trainer = make_trainer(config(), "cpu", World(), [])
     assert (trainer.world_size, trainer.max_epochs, trainer.loggers) == (1, 1, [])
     assert trainer.checkpoint_callback is None
     assert trainer.progress_bar_callback is None

@@ -1,0 +1,103 @@
+"""One writer a run: a lock file in its folder, with the holder's job and a heartbeat.
+
+On one machine the kernel decides (`flock`), and frees the lock with the process. Between machines a network file system
+may not hand locks on, so the supervisor also touches the file every few seconds: a second process that gets the lock
+watches it for a while, and leaves if it is touched. No clocks are compared, and nothing has to be cleaned up.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from repro.spec.errors import CannotWriteError, problem_error
+
+BEAT_SECONDS = 10.0
+AGE_SECONDS = 90.0  # a lock that is not touched for so long is nobody's; above the minute that NFS keeps attributes
+POLL_SECONDS = 1.0
+
+Tell = Callable[[str], None]
+
+
+def _me() -> dict[str, object]:
+    return {"host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID"), "pid": os.getpid()}
+
+
+@contextmanager
+def lease(folder: Path, tell: Tell) -> Iterator[bool]:
+    """True if this process alone may train the run of `folder`; the lock goes with the process.
+
+    Where the last holder was on another machine, this waits until its lock is old or seen to be alive.
+    """
+    path = folder / "lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = open(path, "a+")  # noqa: SIM115 - held until the run ends
+    except OSError as error:
+        raise problem_error(
+            CannotWriteError, f"{folder.parent.name}/{folder.name}", "lock", str(error.strerror)
+        ) from None
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        other = _other_machine(path)
+        if other and _is_alive(path, other, tell):
+            yield False
+            return
+        mine = json.dumps(_me()) + "\n"
+        stream.truncate(0)
+        stream.write(mine)
+        stream.flush()
+        if other and not _is_still(path, mine):
+            yield False
+            return
+        yield True
+        stream.truncate(0)  # a run that ended leaves no holder to wait for
+
+
+def _other_machine(path: Path) -> str | None:
+    """The job of a holder that was on another machine, in words; None where there is none."""
+    try:
+        holder = json.loads(path.read_text("utf-8"))
+        return None if holder["host"] == socket.gethostname() else f"job {holder.get('job')}"
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _is_alive(path: Path, holder: str, tell: Tell) -> bool:
+    """Whether the lock is touched while we look at it."""
+    first, end = _touched(path), time.monotonic() + AGE_SECONDS
+    tell(f"its lock is held on another machine ({holder}); watching it for up to {AGE_SECONDS:.0f} s")
+    while time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
+        if _touched(path) != first:
+            return True
+    tell(f"its lock was not touched for {AGE_SECONDS:.0f} s: taken over")
+    return False
+
+
+def _is_still(path: Path, mine: str) -> bool:
+    """Whether nobody on a third machine took the same lock over at the same time: the last to write has it."""
+    time.sleep(2 * POLL_SECONDS)
+    return path.read_text("utf-8") == mine
+
+
+def _touched(path: Path) -> int:
+    """Time of change, asked of the file server: opening a file revalidates what NFS remembers of it."""
+    with open(path) as stream:
+        return os.fstat(stream.fileno()).st_mtime_ns
+
+
+def beat(folder: Path) -> None:
+    """Says that the holder is alive; a disk that says no ends no training."""
+    with suppress(OSError):
+        os.utime(folder / "lock")

@@ -1,0 +1,187 @@
+"""Processes of one run: who starts them, who is which, and one writer for all of them (cases W04, W05, W08)."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from repro.spec.errors import ConfigError
+from repro.train import lease as leases
+from repro.train.lease import beat, lease
+from repro.train.training import STARTS_ALLOWED, note_start
+from repro.train.world import World, agreed_port, find_world, free_port
+
+STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+
+
+def task(number: int, tasks: int, **more: str) -> dict[str, str]:
+    """What Slurm tells a task of a step."""
+    return STEP | {"SLURM_PROCID": str(number), "SLURM_NTASKS": str(tasks)} | more
+
+
+@pytest.mark.parametrize("environ", [{}, task(0, 1), {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "7"}])
+def test_one_device_is_one_process(environ: dict[str, str]) -> None:
+    """The last one is case W08: an allocation around us, which started no task of its own."""
+    world = find_world("a", 1, 1, environ)
+    assert world == World(1, 1, 0, 0, "none")
+    assert world.environment("127.0.0.1", 1) == {}
+    assert world.started_here() == []
+
+
+@pytest.mark.parametrize("environ", [{}, task(0, 1)])
+def test_several_devices_of_one_node_are_started_here(environ: dict[str, str]) -> None:
+    world = find_world("a", 4, 1, environ)
+    assert (world.rank, world.size, world.per_node, world.launcher) == (0, 4, 4, "here")
+    assert [(other.rank, other.local) for other in world.started_here()] == [(1, 1), (2, 2), (3, 3)]
+    told = world.started_here()[2].environment("127.0.0.1", 5)
+    assert told == {
+        "RANK": "3", "LOCAL_RANK": "3", "GROUP_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "5",
+    }  # fmt: skip
+
+
+def test_tasks_of_slurm_are_the_processes() -> None:
+    world = find_world("a", 4, 2, task(3, 4, SLURM_LOCALID="1"))
+    assert (world.rank, world.local, world.nodes, world.launcher) == (3, 1, 2, "srun")
+    assert world.started_here() == []
+    assert world.environment("node1", 5)["GROUP_RANK"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("devices", "nodes", "tasks", "said"),
+    [
+        (
+            1,
+            1,
+            2,
+            "the plan has 1 device(s) on 1 node(s) for this run, Slurm started 2 task(s); use one task",
+        ),
+        (4, 1, 2, "4 device(s) on 1 node(s) for this run, Slurm started 2 task(s)"),
+        (4, 2, 1, "Slurm started 1 task(s); use `srun --nodes=2 --ntasks=4`"),
+        (1, 1, 0, "Slurm started 0 task(s)"),
+    ],
+)
+def test_case_w04_another_number_of_tasks_is_refused(devices: int, nodes: int, tasks: int, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_world("a_run", devices, nodes, task(0, tasks))
+    assert said in str(caught.value)
+    assert "a_run" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "two", "-1", "1e3", "2(x2)"])
+def test_a_number_of_tasks_that_is_none(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no number of tasks"):
+        find_world("a", 2, 1, STEP | {"SLURM_PROCID": "0", "SLURM_NTASKS": text})
+
+
+def test_tasks_come_to_one_port_and_jobs_to_others() -> None:
+    ports = {
+        agreed_port({"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}) for job in range(50) for step in (0, 1)
+    }
+    assert len(ports) == 100
+    assert all(15_000 <= port < 25_000 for port in ports)
+    assert 1024 < free_port() < 65536
+
+
+def test_starts_are_counted_by_where_they_began(tmp_path: Path) -> None:
+    assert [note_start(tmp_path, 0) for _ in range(3)] == [(1, 1), (2, 2), (3, 3)]
+    assert note_start(tmp_path, 40) == (4, 1)
+    assert note_start(tmp_path, 40) == (5, 2)
+    assert note_start(tmp_path, 400)[1] == 1
+    assert STARTS_ALLOWED >= 2
+
+
+# The lease
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fractions of a second for minutes."""
+    monkeypatch.setattr(leases, "AGE_SECONDS", 0.6)
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.02)
+
+
+def held_elsewhere(folder: Path) -> Path:
+    """A lock that a process of another machine left or holds."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "lock"
+    path.write_text(json.dumps({"host": "another-machine", "job": "12", "pid": 3}) + "\n")
+    return path
+
+
+def test_one_holder_a_run_and_nothing_to_clean_up(tmp_path: Path) -> None:
+    said: list[str] = []
+    with lease(tmp_path / "run", said.append) as first:
+        assert first
+        assert json.loads((tmp_path / "run" / "lock").read_text())["pid"] == os.getpid()
+        with lease(tmp_path / "run", said.append) as second:
+            assert not second
+    assert (tmp_path / "run" / "lock").read_text() == ""
+    with lease(tmp_path / "run", said.append) as third:
+        assert third
+    assert said == []
+
+
+def test_the_lock_of_a_dead_process_of_this_machine_is_free_at_once(tmp_path: Path) -> None:
+    with lease(tmp_path, print) as first:
+        assert first
+        left = (tmp_path / "lock").read_text()
+    (tmp_path / "lock").write_text(left)  # as after kill -9
+    started = time.monotonic()
+    with lease(tmp_path, pytest.fail) as again:
+        assert again
+    assert time.monotonic() - started < leases.AGE_SECONDS / 10
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_old_lock_of_another_machine_is_taken_over_with_a_message(tmp_path: Path) -> None:
+    path, said = held_elsewhere(tmp_path / "run"), list[str]()
+    os.utime(path, (1, 1))
+    with lease(tmp_path / "run", said.append) as mine:
+        assert mine
+        assert "another-machine" not in path.read_text()
+    assert "held on another machine (job 12)" in said[0]
+    assert said[1].endswith("taken over")
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_lock_that_another_machine_keeps_alive_is_left_alone(tmp_path: Path) -> None:
+    path = held_elsewhere(tmp_path / "run")
+    holder = threading.Timer(0.2, beat, [tmp_path / "run"])
+    holder.start()
+    with lease(tmp_path / "run", lambda _: None) as mine:
+        assert not mine
+    assert "another-machine" in path.read_text()
+    holder.join()
+
+
+@pytest.mark.usefixtures("quick")
+def test_of_two_that_take_over_the_last_to_write_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where locks of the file system do not reach over machines."""
+    path = held_elsewhere(tmp_path / "run")
+    monkeypatch.setattr(leases.fcntl, "flock", lambda *_: None)
+    mine = leases._is_alive
+
+    def slower(*words: object) -> bool:
+        found = mine(*words)  # type: ignore[arg-type]
+        threading.Timer(0.02, path.write_text, ['{"host": "a-third-machine", "job": null, "pid": 4}\n']).start()
+        return found
+
+    monkeypatch.setattr(leases, "_is_alive", slower)
+    with lease(tmp_path / "run", lambda _: None) as won:
+        assert not won
+    assert "a-third-machine" in path.read_text()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"pid": 3}', "{", '"another-machine"'])
+def test_an_unreadable_lock_is_nobodys(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lock").write_text(text)
+    with lease(tmp_path, pytest.fail) as mine:
+        assert mine
+
+
+def test_a_beat_where_nothing_is_ends_nothing(tmp_path: Path) -> None:
+    beat(tmp_path / "gone")
