@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+
+from repro.spec.errors import BadDataError, problem_error
 
 KEPT = 2
 FOREIGN = "belongs to another configuration"
@@ -71,3 +74,36 @@ def newest(folder: Path, full_sha256: str) -> tuple[dict[str, Any] | None, list[
         elif best is None or content["step"] > best["step"]:
             best = content
     return best, passed
+
+
+WRAPPERS = ("_orig_mod.", "module.", "net.")  # what torch.compile, DDP and our own module put before a name
+
+
+def plain_names(weights: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Weights by the names of the model itself, and which wrapper's prefix was taken off all of them, if any."""
+    taken = ""
+    while (front := next((w for w in WRAPPERS if weights and all(name.startswith(w) for name in weights)), None)):
+        weights = {name.removeprefix(front): value for name, value in weights.items()}
+        taken += front
+    return weights, taken
+
+
+def load_into(net: nn.Module, found: dict[str, Any], where: str) -> str:
+    """Puts a checkpoint's weights into `net`, all of them and no others; returns a note on names, or nothing.
+
+    Raises BadDataError that names the keys, or the shapes, that do not fit.
+    """
+    weights, taken = plain_names(found["model"])
+    wanted = net.state_dict()
+    faults = [f"{key} is missing" for key in wanted if key not in weights]
+    faults += [f"{key} is not of this model" for key in weights if key not in wanted]
+    faults += [
+        f"{key} has shape {list(weights[key].shape)}, not {list(tensor.shape)}"
+        for key, tensor in wanted.items()
+        if key in weights and weights[key].shape != tensor.shape
+    ]
+    if faults:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise problem_error(BadDataError, where, f"step {found['step']}", faults[0] + more)
+    net.load_state_dict(weights)
+    return f"the prefix {taken} was taken off its names" if taken else ""

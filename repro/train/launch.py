@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
+from repro.records.schema import finite
 from repro.spec.errors import BadDataError, problem_error
 from repro.train import checkpoint as ckpt
 from repro.train.callbacks import Checkpoint, Curve, Deadline, Report, Throughput
@@ -27,6 +29,7 @@ from repro.train.state import TrainState
 from repro.train.tasks import Task, make_task
 from repro.train.world import World
 
+SAME_LOSS = 0.02  # relative: other kernels and precisions differ by less, other weights by more
 MEETING = timedelta(minutes=30)  # for processes to find each other, and for each exchange between them
 PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp64": "64-true"}
 
@@ -82,7 +85,7 @@ def train(
     torch.manual_seed(config["seed"])
     module = Training(task, config, state)
     if found:
-        module.net.load_state_dict(found["model"])
+        _take_up(module, found, job, report)
     else:
         task.before_training(module.net)
     report({"event": "start", "step": state.step, "steps": config["steps"]})
@@ -93,6 +96,27 @@ def train(
         state.status = "diverged"
         state.reason = f"the last three validation losses exceed 1.5 x the best ({last:.4g} against {best:.4g})"
     return Finished(state, module.net, task, module.device)
+
+
+def _take_up(module: Training, found: dict[str, Any], job: dict[str, Any], report: Report) -> None:
+    """The weights of a checkpoint, proven to be what was saved: the loss stored with them is theirs again."""
+    where = f"scratch/ckpt/{job['id']}"
+    if note := ckpt.load_into(module.net, found, where):
+        report({"event": "warning", "text": f"{job['alias']}: checkpoint of step {found['step']}: {note}"})
+    stored, now = found.get("loss"), _first_loss(module, torch.device("cpu"))
+    if stored is not None and not math.isclose(stored, now, rel_tol=SAME_LOSS):
+        message = f"its weights have a loss of {now:.6g} on the first validation batch, {stored:.6g} was stored"
+        raise problem_error(BadDataError, where, f"step {found['step']}", message)
+
+
+@torch.no_grad()
+def _first_loss(module: Training, device: torch.device) -> float:
+    """Loss on one validation batch of this process alone; mode and random state stay."""
+    was_training, net = module.net.training, module.net.eval()
+    inputs, targets = next(module.task.validation_batches(1))
+    loss, count = module.task.loss_sums(net, (inputs.to(device), targets.to(device)))
+    net.train(was_training)
+    return float(loss) / count
 
 
 def _fit(module: Training, found: dict[str, Any] | None, job: dict[str, Any], limits: Limits, report: Report) -> None:
@@ -107,6 +131,7 @@ def _fit(module: Training, found: dict[str, Any] | None, job: dict[str, Any], li
             "model": current.net.state_dict(),
             "optimizer": optimizer.state_dict(),
             "rng": torch.get_rng_state(),
+            "loss": finite(_first_loss(current, current.device)),
             "state": state.as_text(),
         }
         ckpt.save(folder, state.step, content)

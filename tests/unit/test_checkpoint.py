@@ -7,12 +7,14 @@ import io
 import json
 import os
 import pickle
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from train_world import HASH, config, job, run, write_data
+from train_world import CONTEXT, HASH, SEQUENCES, config, job, run, same_bits, weights, write_data
 
 from repro.spec.errors import BadDataError
 from repro.train import checkpoint as ckpt
@@ -200,7 +202,7 @@ def test_a_checkpoint_is_data_only_and_loads_without_this_package(tmp_path: Path
     run(folder, config(), stop_at=2)
     (path,) = (folder / "ckpt").glob("*.pt")
     loaded = torch.load(path, weights_only=True)
-    assert loaded.keys() == {"full_sha256", "model", "optimizer", "rng", "state", "step"}
+    assert loaded.keys() == {"full_sha256", "model", "optimizer", "rng", "loss", "state", "step"}
     assert (loaded["step"], json.loads(loaded["state"])["step"]) == (2, 2)
     assert b"repro" not in path.read_bytes()
 
@@ -269,3 +271,79 @@ def test_a_torch_file_made_by_hand_is_read_as_data(tmp_path: Path) -> None:
     with pytest.raises(pickle.UnpicklingError):
         torch.load(buffer, weights_only=True)
     assert not (tmp_path / "ran").exists()
+
+
+# Case T10: names and weights of a checkpoint
+def rewrite(path: Path, change: Any) -> None:
+    """A checkpoint with other content and a hash that fits."""
+    found = torch.load(path, weights_only=True)
+    step = found.pop("step")
+    path.unlink()
+    ckpt.save(path.parent, step, found | change(found))
+
+
+def stopped(tmp_path: Path) -> tuple[Path, Path]:
+    """A folder of data with one checkpoint, of step 3."""
+    folder = write_data(tmp_path / "data")
+    run(folder, config(), stop_at=3)
+    (path,) = (folder / "ckpt").glob("*.pt")
+    return folder, path
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod."])
+def test_case_t10_a_wrappers_prefix_is_taken_off_with_a_note(tmp_path: Path, prefix: str) -> None:
+    folder, path = stopped(tmp_path)
+    unbroken, _ = run(write_data(tmp_path / "other"), config())
+    rewrite(path, lambda found: {"model": {prefix + name: value for name, value in found["model"].items()}})
+    done, events = run(folder, config())
+    notes = [event["text"] for event in events if event["event"] == "warning"]
+    assert len(notes) == 1
+    assert f"the prefix {prefix} was taken off its names" in notes[0]
+    assert same_bits(weights(done), weights(unbroken))
+
+
+def test_case_t10_a_key_that_is_missing_or_too_much_is_named(tmp_path: Path) -> None:
+    folder, path = stopped(tmp_path)
+    name = next(iter(torch.load(path, weights_only=True)["model"]))
+    rewrite(path, lambda found: {"model": {k: v for k, v in found["model"].items() if k != name}})
+    with pytest.raises(BadDataError, match=f"step 3: {re.escape(name)} is missing"):
+        run(folder, config())
+    rewrite(path, lambda found: {"model": found["model"] | {name: torch.zeros(1), "more": torch.zeros(1)}})
+    with pytest.raises(BadDataError, match=r"more is not of this model \(and 1 more\)") as caught:
+        run(folder, config())
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_case_t10_weights_that_fit_but_are_others_are_found_out(tmp_path: Path) -> None:
+    """Every shape fits, the stored loss does not."""
+    folder, path = stopped(tmp_path)
+    rewrite(path, lambda found: {"model": {name: value * 3 for name, value in found["model"].items()}})
+    with pytest.raises(BadDataError, match="on the first validation batch"):
+        run(folder, config())
+
+
+def test_case_t10_another_variants_checkpoint_is_refused_even_if_shapes_fit(tmp_path: Path) -> None:
+    """Pre- and Post-LN have the same names and shapes; the configuration's hash tells them apart."""
+    folder, path = stopped(tmp_path)
+    rewrite(path, lambda _: {"full_sha256": OTHER})
+    with pytest.raises(BadDataError, match="another configuration"):
+        run(folder, config("post_ln"))
+
+
+# Case T05: the curve of a run that died
+def test_case_t05_one_point_a_step_after_a_death(tmp_path: Path) -> None:
+    """Twenty steps, a checkpoint at 10, death at 15: points 1 to 20 once each, equal to the unbroken run's."""
+    unbroken, _ = run(write_data(tmp_path / "one"), config(steps=20))
+    folder = write_data(tmp_path / "two")
+    run(folder, config(steps=20), stop_at=10)
+    saved = {path: path.read_bytes() for path in (folder / "ckpt").iterdir()}
+    run(folder, config(steps=20), stop_at=15)
+    shutil.rmtree(folder / "ckpt")
+    (folder / "ckpt").mkdir()
+    for path, data in saved.items():
+        path.write_bytes(data)  # what was made between 10 and 15 is lost
+    done, events = run(folder, config(steps=20))
+    assert events[0] == {"event": "start", "step": 10, "steps": 20}
+    assert done.state.tokens == [step * SEQUENCES * CONTEXT for step in range(1, 21)]
+    assert done.state.curve() == unbroken.state.curve()
+    assert same_bits(weights(done), weights(unbroken))
