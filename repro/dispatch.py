@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from repro.spec.hashing import short
 from repro.spec.load import load_configuration
 from repro.spec.paths import Root
 from repro.spec.reading import read_json
-from repro.train.world import find_world
 
 NO_WEIGHTS = (
     "the run is recorded but its final weights are not here, and a new metric is made of them;"
@@ -82,7 +80,6 @@ def make_batch(root: Root, plan: Plan, runs: list[Run], index: Index, options: O
         "checkpoint_longest": suite.checkpoint_seconds,
         "no_record": options.no_record,
         "keep_failed": suite.keep_failed_checkpoints,
-        "world": asdict(find_world(runs[0].alias, runs[0].cost.devices, runs[0].task.nodes, os.environ)),
     }
 
 

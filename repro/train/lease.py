@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
+import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +26,7 @@ Tell = Callable[[str], None]
 
 
 def _me() -> dict[str, object]:
-    return {"host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID"), "pid": os.getpid()}
+    return {"host": platform.node(), "job": os.environ.get("SLURM_JOB_ID"), "pid": os.getpid()}
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def _other_machine(path: Path) -> str | None:
     """The job of a holder that was on another machine, in words; None where there is none."""
     try:
         holder = json.loads(path.read_text("utf-8"))
-        return None if holder["host"] == socket.gethostname() else f"job {holder.get('job')}"
+        return None if holder["host"] == platform.node() else f"job {holder.get('job')}"
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

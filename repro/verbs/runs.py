@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from repro.records.progress import EVERY, Note, drop_note, write_note
 from repro.spec.errors import BadDataError, ConfigError, problem_error
 from repro.spec.paths import Root, find_root
 from repro.train.runner import Event, run_jobs
+from repro.train.world import find_world
 from repro.verbs.output import say
 
 ENDING = 60.0  # seconds kept for the end of a job: the last look at the clock, a checkpoint, the way out
@@ -36,7 +38,8 @@ def run(
     missing = runs if no_record else todo(plan, runs, index)
     for group in _by_process(missing):
         batch = make_batch(root, plan, group, index, options)
-        first = batch["world"]["rank"] == 0
+        world = find_world(group[0].alias, group[0].cost.devices, group[0].task.nodes, os.environ)
+        batch["world"], first = asdict(world), world.rank == 0
         progress = Progress(len(group), root if first and not no_record else None)
         try:
             run_jobs(batch, progress)
