@@ -82,7 +82,7 @@ WRAPPERS = ("_orig_mod.", "module.", "net.")  # what torch.compile, DDP and our 
 def plain_names(weights: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Weights by the names of the model itself, and which wrapper's prefix was taken off all of them, if any."""
     taken = ""
-    while (front := next((w for w in WRAPPERS if weights and all(name.startswith(w) for name in weights)), None)):
+    while front := next((w for w in WRAPPERS if weights and all(name.startswith(w) for name in weights)), None):
         weights = {name.removeprefix(front): value for name, value in weights.items()}
         taken += front
     return weights, taken
