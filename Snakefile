@@ -7,9 +7,9 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 min_version("9.19")
-# This checkout's own package and interpreter, whatever else is installed.
+# This checkout's own package and interpreter, whatever else is installed. A prefix replaces Snakemake's own one.
 sys.path.insert(0, str(Path(workflow.basedir)))
-shell.prefix(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH; ")
+shell.prefix(f"set -euo pipefail; export PATH={quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 from repro.dag import PAPERS, read_dag
 from repro.spec.errors import ReproError

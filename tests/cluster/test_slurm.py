@@ -99,12 +99,14 @@ def test_second_call_submits_nothing(world: World, local: dict[str, Any]) -> Non
 
 
 STUB_SBATCH = """#!/bin/sh
+exec 9> {folder}/lock
+flock 9
 number=$(($(cat {folder}/count 2>/dev/null || echo 0) + 1))
 echo $number > {folder}/count
 env > {folder}/environment-$number
 for word in "$@"; do echo "$word"; done > {folder}/arguments-$number
 if [ $((number % {every})) = 0 ]; then echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1; fi
-exec {real} "$@"
+exec {real} "$@" 9>&-
 """
 STUB_SQUEUE = """#!/bin/sh
 case "$*" in *--states=all*) ;; *) exec {real} "$@" ;; esac
@@ -174,6 +176,8 @@ def test_a_job_without_its_device_trains_nothing_and_its_request_is_one(
     assert "the plan says gpu and none is visible" in "".join(
         log.read_text() for log in (asked.suite.path / "scratch" / "logs" / "jobs").glob("run-*.log")
     )
+    logs = (asked.suite.path / ".snakemake" / "slurm_logs").rglob("*.log")
+    assert not any("output files are missing" in log.read_text() for log in logs), "a failure passed for a success"
     assert asked.suite.records() == {}
     assert [row["missing"] for row in rows(asked)] == ["1"], said
 

@@ -48,7 +48,7 @@ class World:
     def make(cls, path: Path, cluster: Cluster, data: Path | None = None, **tier: Any) -> World:
         """A chunk for each run; `data` made or copied; the profile as a single node without accounting needs it."""
         suite = Suite.make(path, steps=tier.pop("steps"), seeds=tier.pop("seeds"))
-        suite.edit_tier(chunk=1, **tier)
+        suite.edit_tier(**{"chunk": 1, **tier})
         profile = path / "slurm" / "config.yaml"
         profile.write_text(profile.read_text("utf-8") + SINGLE_NODE, "utf-8")
         suite.environment = suite.environment | cluster.access
