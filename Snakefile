@@ -1,7 +1,6 @@
 # The DAG of the suite; rules only call verbs of the package `repro`. docs/decisions/002-workflow.md says why.
 import sys
 from pathlib import Path
-from shlex import quote
 
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
@@ -9,7 +8,8 @@ from snakemake.utils import min_version
 min_version("9.19")
 # This checkout's own package and interpreter, whatever else is installed. A prefix replaces Snakemake's own one.
 sys.path.insert(0, str(Path(workflow.basedir)))
-shell.prefix(f"set -euo pipefail; export PATH={quote(str(Path(sys.executable).parent))}:$PATH; ")
+BIN = str(Path(sys.executable).parent)
+shell.prefix("set -euo pipefail; export PATH={BIN:q}:$PATH; ")
 
 from repro.dag import PAPERS, read_dag
 from repro.spec.errors import ReproError
