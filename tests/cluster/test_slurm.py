@@ -132,9 +132,7 @@ def submitted(folder: Path) -> list[str]:
     return [path.read_text() for path in sorted(folder.glob("arguments-*"))]
 
 
-def test_refused_submission_silent_controller_and_outer_job(
-    world: World, cluster: Cluster, tmp_path: Path, local: dict[str, Any]
-) -> None:
+def test_refused_submission_silent_controller_and_outer_job(world: World, cluster: Cluster, tmp_path: Path) -> None:
     """Cases W09, W06 and W08: every third submission is refused, five questions in a row are not answered."""
     small = World.make(tmp_path / "clone", cluster, data=world.suite.path / "scratch" / "data", steps=20, seeds=3)
     path = put_stubs(tmp_path / "stubs", cluster, every=3)
