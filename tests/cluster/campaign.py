@@ -30,17 +30,9 @@ from typing import Any
 import psutil
 
 from tests.cluster.slurm import Cluster
-from tests.cluster.world import CONTROLLER, World, wait_until
+from tests.cluster.world import CONTROLLER, EAGER, World, wait_until
 from tests.e2e.suite import REPOSITORY, numbers
 
-# The executor looks at its jobs ever more seldom while none ends, up to 180 s apart; here always after 4 s.
-EAGER = """
-import sys
-import snakemake_executor_plugin_slurm as plugin
-plugin.Executor.next_seconds_between_status_checks = property(lambda self: 4, lambda self, value: None)
-from snakemake.cli import main
-sys.exit(main())
-"""
 PLANTED = "step-000009999.pt"  # named as later than any of the run's own
 LIMIT = 5400  # seconds after which a campaign has failed
 

@@ -138,7 +138,7 @@ def test_refused_submission_silent_controller_and_outer_job(world: World, cluste
     path = put_stubs(tmp_path / "stubs", cluster, every=3)
     outer = {"SLURM_JOB_ID": "1", "SLURM_MEM_PER_CPU": "100", "SLURM_NTASKS": "7"}
     words = ("--retries", "0", "--max-status-checks-per-second", "2")
-    with small.controller(*words, **path, **outer) as process:
+    with small.controller(*words, eager=True, **path, **outer) as process:
         said = world.finish(process, code=1)
     assert "started inside Slurm job '1'" in said
     seen = (tmp_path / "stubs" / "environment-1").read_text().splitlines()
@@ -162,7 +162,7 @@ def test_a_job_without_its_device_trains_nothing_and_its_request_is_one(
     data = world.suite.path / "scratch" / "data"
     asked = World.make(tmp_path / "clone", cluster, data=data, steps=20, seeds=1, device="gpu")
     path = put_stubs(tmp_path / "stubs", cluster, every=100)
-    with asked.controller("--retries", "1", **path) as process:
+    with asked.controller("--retries", "1", eager=True, **path) as process:
         said = world.finish(process, code=1)
     lines = submitted(tmp_path / "stubs")
     assert len(lines) == 2, "one start and one retry: Snakemake cannot tell exit 69 from others"

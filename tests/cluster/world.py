@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,14 @@ PATIENCE = 400  # seconds for something that takes some tens on a quiet machine
 SINGLE_NODE = """
 slurm-status-command: squeue
 slurm-no-account: true
+"""
+# The executor looks at its jobs ever more seldom while none ends, 10 s later each time, up to 180 s: here after 4 s.
+EAGER = """
+import sys
+import snakemake_executor_plugin_slurm as plugin
+plugin.Executor.next_seconds_between_status_checks = property(lambda self: 4, lambda self, value: None)
+from snakemake.cli import main
+sys.exit(main())
 """
 QUICK = ("--max-jobs-per-timespan", "10/1s", "--slurm-init-seconds-before-status-checks", "2")
 CONTROLLER = ("snakemake", "--profile", "slurm", *QUICK, "--config", "tier=smoke")
@@ -58,14 +67,26 @@ class World:
         return cls(suite, cluster)
 
     @contextmanager
-    def controller(self, *words: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-        """Snakemake with the product's profile in a process group of its own; it does not outlive the block."""
-        plain = self.suite.environment
-        self.suite.environment = plain | environment
-        try:
-            process = self.suite.start(*CONTROLLER[:3], *words, *CONTROLLER[3:])
-        finally:
-            self.suite.environment = plain
+    def controller(self, *words: str, eager: bool = False, **environment: str) -> Iterator[subprocess.Popen[str]]:
+        """Snakemake with the product's profile in a process group of its own; it does not outlive the block.
+
+        `eager` where no job ends well: then Snakemake runs as ever, but looks at its jobs as often as in the beginning.
+        """
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                *(("-c", EAGER) if eager else ("-m", "snakemake")),
+                *CONTROLLER[1:3],
+                *words,
+                *CONTROLLER[3:],
+            ],
+            cwd=self.suite.path,
+            env=self.suite.environment | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         try:
             yield process
         finally:
