@@ -1,16 +1,15 @@
-# The DAG of the suite: data -> runs -> tables, leaderboard, site. All logic is in the package `repro`; rules only
-# call its verbs. docs/decisions/002-workflow.md says why it is cut this way.
+# The DAG of the suite; rules only call verbs of the package `repro`. docs/decisions/002-workflow.md says why.
 import sys
 from pathlib import Path
-from shlex import quote
 
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 min_version("9.19")
-# This checkout's own package and interpreter, whatever else is installed.
+# This checkout's own package and interpreter, whatever else is installed. A prefix replaces Snakemake's own one.
 sys.path.insert(0, str(Path(workflow.basedir)))
-shell.prefix(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH; ")
+BIN = str(Path(sys.executable).parent)
+shell.prefix("set -euo pipefail; export PATH={BIN:q}:$PATH; ")
 
 from repro.dag import PAPERS, read_dag
 from repro.spec.errors import ReproError
@@ -18,7 +17,8 @@ from repro.spec.errors import ReproError
 if unknown := set(config) - {"tier"}:
     raise WorkflowError(f"--config: unknown key {sorted(unknown)}; known: tier")
 try:
-    SUITE = read_dag(config.get("tier"), main=workflow.is_main_process)
+    remote = workflow.resource_settings.nodes is not None
+    SUITE = read_dag(config.get("tier"), main=workflow.is_main_process, remote=remote)
 except ReproError as error:
     raise WorkflowError(f"refused before any job:\n{error}") from None
 
@@ -53,8 +53,8 @@ include: "workflow/rules/site.smk"
 
 # Whatever happened, tables and page exist afterwards; what is up to date is left alone.
 onsuccess:
-    shell("python -m repro report --tier {TIER:q}")
+    shell("python -m repro report --tier {TIER:q} --log {log:q}")
 
 
 onerror:
-    shell("python -m repro report --tier {TIER:q}")
+    shell("python -m repro report --tier {TIER:q} --log {log:q}")

@@ -140,11 +140,12 @@ def site(tier: TierOption = None) -> None:
 def report(
     tier: TierOption = None,
     verdicts: Annotated[bool, typer.Option("--verdicts", help="and print the verdicts")] = False,
+    log: Annotated[Path | None, typer.Option(help="Snakemake's log, for what Slurm did not take")] = None,
 ) -> None:
     """Tables, leaderboard and page of whatever is recorded now."""
     from repro.verbs import views
 
-    views.report(tier, verdicts)
+    views.report(tier, verdicts, log)
 
 
 @app.command()

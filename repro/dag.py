@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from repro.cluster import adoption, leave_allocation, orphans, read_refusals
 from repro.plan import Plan, Run, build_plan
 from repro.records.index import Index, eval_id, load_index
 from repro.records.store import replace_text
@@ -28,6 +31,7 @@ from repro.spec.metrics import PROTOCOLS
 from repro.spec.paths import Root, find_root
 
 RUNTIME_FACTOR, RUNTIME_FLOOR = 2.0, 15  # walltime asked for: twice the estimate and a quarter of an hour
+MANY_WORKERS = 16  # processes that prepare a large source
 MEMORY_HEADROOM_MB = 1500  # the supervising process and the page cache beside the planned memory
 
 
@@ -55,8 +59,10 @@ def unmeasured(plan: Plan, run: Run, index: Index) -> list[str]:
 
 
 def bind(plan: Plan, index: Index) -> Index:
-    """Tells `index` which validation tokens the plan measures on."""
+    """Tells `index` which validation tokens the plan measures on, and which runs Slurm did not take."""
     index.final_tokens = {run.id: final_tokens(plan, run) for run in plan.runs.values()}
+    refused = read_refusals(plan.configuration.root, plan.tier)
+    index.refused = {run.id: refused[run.chunk] for run in plan.runs.values() if run.chunk in refused}
     return index
 
 
@@ -110,6 +116,7 @@ def key_text(plan: Plan, index: Index, view: str) -> str:
         "experiments": {name: configuration.experiments[name].model_dump(mode="json") for name in sorted(names)},
         "tier": configuration.tiers[plan.tier].model_dump(mode="json"),
         "recorded": sorted(recorded),
+        "refused": sorted(run.id for run in runs if index.is_refused(run.id)),
         "others": sorted(set(index.records)) if view == "site" else [],
         "claims": {path.name: path.read_text("utf-8") for path in sorted((root.config / "claims").glob("*.yaml"))},
         "code": _view_code(),
@@ -185,6 +192,7 @@ class Dag:
     missing: list[str] = field(default_factory=list)
     views: dict[str, list[str]] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
+    left: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
     def stamps(self, view: str | None = None) -> list[str]:
         """Stamps of chunks with missing runs, of one view or of all; paths relative to the root."""
@@ -252,6 +260,15 @@ class Dag:
         """Threads of a chunk's job; the tier fixes them."""
         return max((run.task.threads for run in self.plan.runs.values()), default=1)
 
+    def workers(self, digest: str) -> int:
+        """Processes for one source's data: what ships in a package is small, and not every node has many cores."""
+        source = self.plan.configuration.sources[self.data[digest]]
+        return MANY_WORKERS if source.fetch is not None else 1
+
+    def after(self, rule: str) -> dict[str, Any]:
+        """Resources by which a rule's jobs wait for those that a killed controller left in Slurm."""
+        return dict(adoption(self.left, rule))
+
     def site_words(self) -> dict[str, str]:
         """Account, partition and QOS of the user's cluster, checked by the schema; only those that are set."""
         site = self.plan.configuration.suite.slurm
@@ -295,14 +312,19 @@ def _constant(values: dict[str, Any]) -> Any:
     return lambda wildcards: values[wildcards.chunk]
 
 
-def read_dag(tier: str | None, main: bool) -> Dag:
+def read_dag(tier: str | None, main: bool, remote: bool = False) -> Dag:
     """As `_read`, without collections meanwhile, and with all it made exempt from later ones: a plan is no garbage.
 
-    With 10,000 runs, walking it again and again would take Snakemake longer than making it.
+    With 10,000 runs, walking it again and again would take Snakemake longer than making it. A `remote` main process
+    hands jobs to a cluster: it leaves the allocation that it may stand in, and looks for jobs that one before it left.
     """
+    if main and remote and (warning := leave_allocation(os.environ)):
+        print(f"warning: {warning}", file=sys.stderr)
     gc.disable()
     try:
-        return _read(tier, main)
+        dag = _read(tier, main)
+        dag.left = orphans(dag.root) if main and remote and dag.missing else {}
+        return dag
     finally:
         gc.freeze()
         gc.enable()

@@ -118,6 +118,7 @@ class Index:
     # Validation tokens of each planned run's measurements; numbers made of other tokens are another protocol's.
     final_tokens: dict[str, int] = field(default_factory=dict)
     retries: dict[str, int] = field(default_factory=dict)  # attempts that are to be superseded, by id
+    refused: dict[str, str] = field(default_factory=dict)  # Slurm's words for planned runs whose job it did not take
     _evals: dict[str, dict[str, Record]] | None = None
 
     def latest(self, identity: str) -> Record | None:
@@ -131,6 +132,10 @@ class Index:
         """The record that stands: the latest attempt, but none while a failure is to be tried again."""
         record = self.latest(identity)
         return None if record is None or self.superseded(identity) else record
+
+    def is_refused(self, identity: str) -> bool:
+        """Whether nothing is recorded of a run because its job could not be submitted."""
+        return identity in self.refused and self.latest(identity) is None
 
     def superseded(self, identity: str) -> int:
         """How many attempts do not count any more, since another one was asked for."""

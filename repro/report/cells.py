@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from repro.plan import Cell, Plan
 from repro.records.index import Index
-from repro.report.joined import Row, incomplete, metric_words, seeds_words, stranger_words, strangers
+from repro.report.joined import NOT_SUBMITTED, Row, incomplete, metric_words, seeds_words, stranger_words, strangers
 from repro.report.table import Value
 from repro.spec.metrics import METRICS
 from repro.spec.rules import RULES
@@ -76,7 +76,7 @@ def count_data(row: Row) -> dict[str, Value]:
         "failed": trained.failed,
         "missing": trained.missing,
         "attempts": row.attempts,
-        "seeds_not_complete": seeds_words(trained),
+        "seeds_not_complete": seeds_words(row),
     }
 
 
@@ -89,17 +89,20 @@ def count_words(row: Row) -> tuple[str, ...]:
     """Cells under COUNT_HEAD."""
     trained = row.trained
     counts = (trained.diverged, trained.failed, trained.missing, row.attempts)
-    return (*map(str, counts), seeds_words(trained))
+    return (*map(str, counts), seeds_words(row))
 
 
 def closing_notes(plan: Plan, index: Index, names: Iterable[str]) -> tuple[str, ...]:
     """What the figures are, strangers, and the incomplete line of some experiments."""
     wanted = set(names)
-    lines = incomplete(index, [run for run in plan.runs.values() if wanted & set(run.experiments)])
+    runs = [run for run in plan.runs.values() if wanted & set(run.experiments)]
+    lines, refused = incomplete(index, runs), [run for run in runs if index.is_refused(run.id)]
     apart = [stranger_words(record) for record in strangers(plan, index) if wanted & set(record.raw["experiments"])]
     notes = ["means, sample standard deviations (divisor n - 1) and 95 % t intervals over all planned seeds, or words"]
     if lines:
         notes.append(f"incomplete: {len(lines)} things are missing or failed, the first is {lines[0]}")
+    if refused:
+        notes.append(f"{NOT_SUBMITTED}: {', '.join(run.alias for run in refused)} (`repro status` says why)")
     if apart:
         notes.append(f"on record but not in the plan, in no number here: {', '.join(apart)}")
     return tuple(notes)

@@ -13,6 +13,8 @@ from repro.spec.metrics import METRICS, values_of
 from repro.spec.rules import RULES
 from repro.stats.cells import COMPLETE, DIVERGED, FAILED, MISSING, UNMEASURED, CellResult, cell_result
 
+NOT_SUBMITTED = "missing (not submitted)"  # the contract's word; it counts as missing
+
 
 @dataclass(frozen=True)
 class Row:
@@ -22,6 +24,7 @@ class Row:
     run: Run  # the first seed's; what is read of it is the same for all
     trained: CellResult
     measured: dict[str, CellResult]
+    not_submitted: tuple[int, ...]  # seeds without a record because Slurm did not take their job
     attempts: int
     tokens_per_second: float | None
     origins: tuple[str, ...]
@@ -39,6 +42,7 @@ def joined(plan: Plan, index: Index, experiment: str) -> list[Row]:
                 plan.runs[cell.run_ids[0]],
                 cell_result(cell, index),
                 {metric: cell_result(cell, index, metric) for metric in metrics},
+                tuple(s for s, run_id in zip(cell.seeds, cell.run_ids, strict=True) if index.is_refused(run_id)),
                 sum(index.attempts(run_id) for run_id in cell.run_ids),
                 _speed(records),
                 tuple(sorted({str(record.raw["origin"]) for record in records})),
@@ -115,7 +119,7 @@ def incomplete(index: Index, runs: Iterable[Run]) -> list[str]:
     for run in runs:
         record = index.train(run.id)
         if record is None:
-            lines.append(f"{run.alias}: missing")
+            lines.append(f"{run.alias}: {NOT_SUBMITTED if index.is_refused(run.id) else MISSING}")
         elif record.status not in ("complete", "diverged"):
             lines.append(f"{run.alias}: {record.status}")
         elif record.status == "complete":
@@ -146,10 +150,10 @@ def stranger_words(record: Record) -> str:
     return f"{record.raw['alias']} ({record.id}, {record.status})"
 
 
-def seeds_words(result: CellResult) -> str:
-    """Seeds by state, those that are complete left out: `diverged: 3; missing: 4 5`."""
-    parts = []
-    for state in (DIVERGED, FAILED, MISSING, UNMEASURED):
-        if seeds := result.seeds_in(state):
-            parts.append(f"{state}: {' '.join(map(str, seeds))}")
+def seeds_words(row: Row) -> str:
+    """Seeds by state, those that are complete left out: `diverged: 3; missing (not submitted): 4 5`."""
+    found = {state: row.trained.seeds_in(state) for state in (DIVERGED, FAILED, MISSING, UNMEASURED)}
+    found[MISSING] = [seed for seed in found[MISSING] if seed not in row.not_submitted]
+    found[NOT_SUBMITTED] = list(row.not_submitted)
+    parts = [f"{state}: {' '.join(map(str, seeds))}" for state, seeds in found.items() if seeds]
     return "; ".join(parts) or f"all {COMPLETE}"

@@ -11,7 +11,7 @@ from repro.spec.model import Float, Int, Name, Strict, Text
 
 Small = Annotated[Int, Field(ge=1, le=10**6)]
 # What may reach sbatch: no blank, no quote, no shell sign.
-SiteWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,-]{1,64}$", strict=True)]
+SiteWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,][A-Za-z0-9_.,-]{0,63}$", strict=True)]
 
 
 GPU_MICRO_BATCH = 8  # sequences of 1,024 tokens that a 124M model and its logits fit beside on any listed device

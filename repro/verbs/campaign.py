@@ -13,6 +13,7 @@ from repro.records.index import Index, Record, load_index
 from repro.records.progress import SILENT, Note, read_notes
 from repro.records.retries import add_retries
 from repro.records.schema import RETRYABLE
+from repro.report.joined import NOT_SUBMITTED
 from repro.spec.errors import ConfigError, problem_error
 from repro.spec.paths import find_root
 from repro.verbs.output import emit, say
@@ -88,6 +89,8 @@ def status(tier: str | None, as_json: bool) -> None:
         left = (note["steps"] - note["step"]) / note["rate"] if note["rate"] > 0 else None
         time = f", {left / 60:.0f} min left" if left is not None and not silent else ""
         print(f"running  {note['alias']} step {note['step']}/{note['steps']} {note['rate']:.2f} steps/s{time}{silent}")
+    for alias, words in found["not_submitted"].items():
+        print(f"{NOT_SUBMITTED} {alias}: {words}")
     for item in found["failures"]:
         print(f"{item['status']:8} {item['alias']}: {item['reason']} ({item['log']})")
 
@@ -109,6 +112,7 @@ def summary(plan: Plan, index: Index) -> dict[str, Any]:
         "gpu_hours_so_far": round(sum(_gpu_hours(index, run) for run in plan.runs.values()), 3),
         "gpu_hours_to_come": round(sum(run.cost.gpu_hours for run in to_train), 3),
         "running": [_note(note) for note in notes],
+        "not_submitted": {run.alias: index.refused[run.id] for run in missing if index.is_refused(run.id)},
         "failures": [
             {"id": f.record.id, "alias": f.alias, "status": f.record.status, "reason": f.reason, "log": f.log}
             for f in failures(plan, index)

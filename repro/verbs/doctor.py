@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -28,12 +27,13 @@ from repro.spec.hashing import short
 from repro.spec.load import Configuration, load_configuration
 from repro.spec.paths import Root, find_root
 from repro.spec.sets import LabelledSource, SeriesSource
+from repro.verbs import doctor_slurm as slurm
 from repro.verbs.checks import check_file
+from repro.verbs.finding import Line, one_line
 from repro.verbs.output import columns
 
 OLDEST_PYTHON = (3, 11)
 TORCH_SECONDS = 20.0
-TOOL_SECONDS = 5.0  # for an answer of git's or Slurm's programs
 FULL_GB, TIGHT_GB = 0.5, 5.0  # below these a run's checkpoints do not fit, or soon will not
 TORCH_PROBE = """
 import json, torch
@@ -43,17 +43,6 @@ print(json.dumps({"version": torch.__version__, "devices": names}))
 """
 SETUP = "touch requirements.lock && make setup"
 CHECK_CONFIG = "repro check-config config"
-SQUEUE = "put `slurm-status-command: squeue` and `slurm-no-account: true` into slurm/config.yaml"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One finding: `state` is ok, warn or fail; `mend` says what to do about it."""
-
-    state: str
-    what: str
-    detail: str
-    mend: str = ""
 
 
 def doctor() -> None:
@@ -76,7 +65,7 @@ def examine(root: Root, probe: subprocess.Popen[str]) -> list[Line]:
         lines += [line for name in plan.configuration.sources for line in _guarded(name, _data_check(plan, name))]
     lines += _guarded("records", lambda: [records(root)])
     lines += _guarded("git", lambda: [git(root)])
-    lines += slurm(root)
+    lines += slurm.examine(root)
     return [*lines[:1], *torch_lines(probe, root), *lines[1:]]
 
 
@@ -94,11 +83,6 @@ def first_of(problems: list[str]) -> str:
     """The first of many problems, and how many there are beside it."""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return one_line(problems[0]) + more
-
-
-def one_line(text: str) -> str:
-    """A message of another program as part of one line."""
-    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))[:160]
 
 
 def python() -> Line:
@@ -291,49 +275,3 @@ def git(root: Root) -> Line:
         detail = f"{state['git_commit'][:12]} with changes: records will say `dirty`"
         return Line("warn", "git", detail, "commit the changes (git status)")
     return Line("ok", "git", f"{state['git_commit'][:12]}, clean")
-
-
-def slurm(root: Root) -> list[Line]:
-    """Whether this is a cluster, whether it answers, and how the states of jobs can be read there."""
-    inside = os.environ.get("SLURM_JOB_ID")
-    lines = []
-    if inside:
-        detail = f"this shell is inside job {one_line(inside)[:20]}: jobs submitted from here inherit its settings"
-        lines.append(Line("warn", "slurm", detail, "start Snakemake from a login node"))
-    if shutil.which("sbatch") is None:
-        return [*lines, Line("ok", "slurm", "no sbatch on PATH: not a cluster, or not one for this user")]
-    status, text = ask("sinfo", "-h", "-o", "%P")
-    if status:
-        mend = "ask the cluster's people; local runs (snakemake -c2) need no Slurm"
-        return [*lines, Line("fail", "slurm", f"sbatch is there, but sinfo: {text or 'no answer'}", mend)]
-    return [*lines, Line("ok", "slurm", f"partitions: {text or 'none'}"), job_states(root)]
-
-
-def job_states(root: Root) -> Line:
-    """How Snakemake can learn that a job has ended: without accounting `sacct` answers nothing for ever."""
-    status, text = ask("sacct", "-X", "-n", "-o", "JobID")
-    if not status and "accounting storage is disabled" not in text.casefold():
-        return Line("ok", "slurm states", "read by sacct")
-    if shutil.which("squeue") is None:
-        detail = f"sacct: {text or 'no answer'}; and squeue is not on PATH"
-        return Line("fail", "slurm states", detail, "put Slurm's programs on PATH")
-    if _profile_uses_squeue(root):
-        return Line("ok", "slurm states", "no accounting; slurm/config.yaml reads them by squeue")
-    return Line("warn", "slurm states", f"no accounting, sacct: {text or 'no answer'}", SQUEUE)
-
-
-def _profile_uses_squeue(root: Root) -> bool:
-    profile = root.path / "slurm" / "config.yaml"
-    text = profile.read_text("utf-8") if profile.is_file() else ""
-    return re.search(r"^\s*slurm-status-command:\s*[\"']?squeue\b", text, re.MULTILINE) is not None
-
-
-def ask(*command: str) -> tuple[int, str]:
-    """Exit code and output, on one line, of a program; code 1 where it is missing or does not answer in time."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
-    except FileNotFoundError:
-        return 1, f"{command[0]} is not on PATH"
-    except (OSError, subprocess.TimeoutExpired):
-        return 1, f"{command[0]} did not answer within {TOOL_SECONDS:g} s"
-    return done.returncode, one_line(f"{done.stdout} {done.stderr}")

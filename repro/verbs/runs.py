@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from repro.cluster import seconds_left as allocation_left
 from repro.dispatch import Options, find_runs, make_batch, todo, write_stamp
 from repro.plan import Run
 from repro.records.index import load_index
@@ -54,10 +55,11 @@ def run(
 
 def seconds_left(asked: float | None) -> float | None:
     """The deadline asked for; else the time that an allocation of Slurm still has, less what ending in order takes."""
-    end = os.environ.get("SLURM_JOB_END_TIME", "")
-    if asked is not None or not end.isdecimal():
+    if asked is not None:
         return asked
-    return max(1.0, int(end) - time.time() - ENDING)
+    end = os.environ.get("SLURM_JOB_END_TIME", "")
+    left = int(end) - time.time() if end.isdecimal() else allocation_left()
+    return None if left is None else max(1.0, left - ENDING)
 
 
 def _by_process(runs: list[Run]) -> list[list[Run]]:

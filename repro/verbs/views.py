@@ -7,6 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+from repro.cluster import note_refusals
 from repro.dag import bind, is_fresh, note_outputs, views, write_key
 from repro.plan import Plan, build_plan
 from repro.records.index import Index, load_index
@@ -151,11 +152,17 @@ def _write_site(world: World) -> None:
     _told(world, "site", write_site(world.root, world.plan, world.index, world.claims))
 
 
-def report(tier: str | None, verdicts: bool) -> None:
-    """All views of whatever is recorded that are not up to date; with `verdicts` also what they say and where."""
+def report(tier: str | None, verdicts: bool, log: Path | None = None) -> None:
+    """All views of whatever is recorded that are not up to date; with `verdicts` also what they say and where.
+
+    `log` is that of the controller that has just ended: it tells which jobs Slurm did not take.
+    """
     from repro.report.boards import boards, write_leaderboard
     from repro.report.tables import write_tables
 
+    if log is not None:
+        root = find_root()
+        note_refusals(root, build_plan(root, tier).tier, log)
     world = _world(tier)
     stale = {view for view in views(world.plan) if not is_fresh(world.plan, world.index, view)}
     for name in PAPERS:

@@ -22,7 +22,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "plan": frozenset({"spec", "cost", "cells"}),
     "records": frozenset({"spec", "plan"}),
     "stats": frozenset({"spec", "plan", "records"}),
-    "dag": frozenset({"spec", "plan", "records", "data"}),  # data: only to check token files that are there
+    "cluster": frozenset({"spec", "records"}),
+    "dag": frozenset({"spec", "plan", "records", "cluster", "data"}),  # data: only to check token files that are there
     "report": frozenset({"spec", "plan", "cost", "records", "stats", "dag"}),
     "dispatch": frozenset({"spec", "plan", "cost", "records", "dag"}),
     "methods": frozenset({"nn"}),
@@ -44,6 +45,7 @@ TORCH_FREE = {
     "plan",
     "records",
     "stats",
+    "cluster",
     "dag",
     "report",
     "dispatch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -88,7 +89,11 @@ class Suite:
     def call(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Runs to the end; asserts the exit code unless `code` is None."""
         process = self.start(*words)
-        out, err = process.communicate(timeout=TIMEOUT)
+        try:
+            out, err = process.communicate(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # nothing of a failed test goes on beside the others
+            raise
         done = subprocess.CompletedProcess(words, process.returncode, out, err)
         if code is not None:
             assert done.returncode == code, f"{words}: exit {done.returncode}\n{out[-3000:]}\n{err[-20000:]}"

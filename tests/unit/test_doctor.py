@@ -5,12 +5,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from repro.plan import build_plan
 from repro.spec.paths import Root
-from repro.verbs import doctor
+from repro.verbs import doctor, doctor_slurm, finding
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUICK_PROBE = 'print(\'{"version": "9.9", "devices": []}\')'
@@ -46,7 +47,7 @@ def states(lines):
 
 
 def test_no_slurm_is_no_fault(checkout, programs):
-    (line,) = doctor.slurm(checkout)
+    (line,) = doctor_slurm.examine(checkout)
     assert (line.state, line.what) == ("ok", "slurm")
     assert "not a cluster" in line.detail
 
@@ -56,49 +57,142 @@ def test_disabled_accounting_is_found_and_mended(checkout, programs):
     programs("sinfo", "echo gpu")
     programs("sacct", DISABLED)
     programs("squeue", "exit 0")
-    answer, line = doctor.slurm(checkout)
+    answer, line, *_ = doctor_slurm.examine(checkout)
     assert (answer.state, answer.detail) == ("ok", "partitions: gpu")
     assert line.state == "warn"
     assert "slurm-status-command: squeue" in line.mend
     profile = checkout.path / "slurm" / "config.yaml"
     profile.parent.mkdir()
     profile.write_text("#   slurm-status-command: squeue\n")
-    assert doctor.job_states(checkout).state == "warn", "a comment sets nothing"
+    assert doctor_slurm.job_states(checkout).state == "warn", "a comment sets nothing"
     profile.write_text("slurm-status-command: squeue\n")
-    assert doctor.job_states(checkout).state == "ok"
+    assert doctor_slurm.job_states(checkout).state == "ok"
 
 
 def test_text_of_disabled_accounting_counts_even_with_exit_0(checkout, programs):
     programs("sacct", 'echo "Slurm accounting storage is disabled"')
     programs("squeue", "exit 0")
-    assert doctor.job_states(checkout).state == "warn"
+    assert doctor_slurm.job_states(checkout).state == "warn"
 
 
 def test_job_states_that_nothing_can_read_are_a_fail(checkout, programs):
-    assert doctor.job_states(checkout).state == "fail"
+    assert doctor_slurm.job_states(checkout).state == "fail"
 
 
 def test_working_accounting_is_used(checkout, programs):
     programs("sbatch", "exit 0")
     programs("sinfo", "echo batch")
     programs("sacct", "exit 0")
-    assert [line.state for line in doctor.slurm(checkout)] == ["ok", "ok"]
+    assert [line.state for line in doctor_slurm.examine(checkout)] == ["ok", "ok", "ok"]
 
 
 def test_a_controller_that_does_not_answer_is_a_fail(checkout, programs, monkeypatch):
-    monkeypatch.setattr(doctor, "TOOL_SECONDS", 0.2)
+    monkeypatch.setattr(finding, "TOOL_SECONDS", 0.2)
     programs("sbatch", "exit 0")
     programs("sinfo", "while :; do :; done")
-    (line,) = doctor.slurm(checkout)
+    (line,) = doctor_slurm.examine(checkout)
     assert line.state == "fail"
     assert "did not answer" in line.detail
 
 
 def test_inside_a_job_is_a_warning(checkout, programs, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17\n\x1b[31m")
-    first, _ = doctor.slurm(checkout)
+    first, *_ = doctor_slurm.examine(checkout)
     assert first.state == "warn"
     assert "\x1b" not in first.detail
+
+
+CLUSTER = """
+case "$*" in
+  *%P*) echo all ;;
+  *%N*) printf '%s\\n' {nodes} ;;
+  *%c*) echo {cores} ;;
+esac
+"""
+
+
+@pytest.fixture
+def large(programs, checkout):
+    """A cluster of two nodes with accounting, on which nothing is wrong."""
+    programs("sbatch", "exit 0")
+    programs("sacct", "exit 0")
+    programs("sinfo", CLUSTER.format(nodes="n1 n2", cores="64"))
+    programs("scontrol", "echo 'PreemptMode             = REQUEUE'")
+    return checkout
+
+
+def of(lines, what):
+    return next(line for line in lines if line.what == what)
+
+
+def test_inherited_limits_are_named(large, monkeypatch):
+    """Case W08."""
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_MEM_PER_CPU", "100")
+    monkeypatch.setenv("SLURM_NTASKS", "7")
+    (line,) = doctor_slurm.inherited()
+    assert (line.state, "SLURM_MEM_PER_CPU, SLURM_NTASKS" in line.detail) == ("warn", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"), [("nfs4", "ok"), ("lustre", "ok"), ("fuse.juicefs", "ok"), ("xfs", "warn"), ("tmpfs", "fail")]
+)
+def test_files_that_other_nodes_do_not_see(large, monkeypatch, kind, state):
+    """The kind of a disk is all that differs: this test's own folder lies wherever the machine keeps such."""
+    monkeypatch.setattr(doctor_slurm, "_kind", lambda path: kind)
+    monkeypatch.setattr(doctor_slurm.tempfile, "gettempdir", lambda: "/nowhere")
+    found = [line for line in doctor_slurm.examine(large) if line.what == "slurm disk"]
+    assert {line.state for line in found} == {state}
+    assert all(line.mend for line in found if line.state != "ok")
+    if state != "ok":
+        assert ["scratch/ may be a link" in line.mend for line in found] == [False, True]
+
+
+def test_a_temporary_folder_is_no_shared_disk(large, monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor_slurm, "_kind", lambda path: "ext4")
+    monkeypatch.setattr(doctor_slurm.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert {line.state for line in doctor_slurm.file_system(large)} == {"fail"}
+
+
+def test_one_node_needs_no_shared_disk(large, programs, monkeypatch):
+    programs("sinfo", CLUSTER.format(nodes="n1 n1", cores="64"))
+    monkeypatch.setattr(doctor_slurm, "_kind", lambda path: "tmpfs")
+    assert doctor_slurm.file_system(large) == []
+
+
+def test_the_kind_of_a_disk_is_that_of_the_nearest_mount(monkeypatch, tmp_path):
+    parts = [("/", "ext4"), (str(tmp_path), "nfs4"), (str(tmp_path / "other"), "tmpfs")]
+    found = [SimpleNamespace(mountpoint=place, fstype=kind) for place, kind in parts]
+    monkeypatch.setattr(doctor_slurm.psutil, "disk_partitions", lambda all: found)
+    assert doctor_slurm._kind(tmp_path / "checkout") == "nfs4"
+
+
+def test_small_nodes_preemption_and_a_place_by_variable(large, programs, monkeypatch):
+    lines = doctor_slurm.examine(large)
+    assert {line.what for line in lines}.isdisjoint({"slurm nodes", "slurm preemption", "slurm place"})
+    programs("sinfo", CLUSTER.format(nodes="n1 n2", cores="4"))
+    programs("scontrol", "echo 'PreemptMode             = CANCEL'")
+    monkeypatch.setenv("SLURM_CONF", "somewhere")
+    lines = doctor_slurm.examine(large)
+    assert "prepare=4" in of(lines, "slurm nodes").mend
+    assert of(lines, "slurm preemption").state == "warn"
+    assert "SLURM_CONF" in of(lines, "slurm place").detail
+
+
+def test_requests_that_do_not_reach_slurm(large):
+    """Cases W02 and W03, in a profile and in a rule."""
+    assert doctor_slurm.requests(large).state == "ok"
+    profile = large.path / "slurm" / "config.yaml"
+    profile.parent.mkdir()
+    profile.write_text("set-resources: {run: {gpus: 1}}\ndefault-resources: {runtime: 30}\n")
+    line = doctor_slurm.requests(large)
+    assert (line.state, "(and 1 more)" in line.detail) == ("fail", True)
+    profile.write_text("default-resources: {runtime: 30m}\n")
+    rules = large.path / "workflow" / "rules"
+    rules.mkdir(parents=True)
+    (rules / "run.smk").write_text("rule run:\n    resources:\n        nvidia_gpu=1,\n")
+    line = doctor_slurm.requests(large)
+    assert (line.state, "workflow/rules/run.smk: nvidia_gpu" in line.detail) == ("fail", True)
 
 
 def test_packages_as_locked_missing_and_different(checkout):
@@ -195,13 +289,19 @@ def test_broken_configuration_and_records_are_told_not_thrown(checkout, monkeypa
     assert all(line.split()[0] in ("ok", "warn", "fail", "what") for line in out.splitlines())
 
 
-def test_warnings_alone_end_well_and_no_torch_is_imported(checkout):
-    """In a process of its own, with another probe: the verb itself must not need torch."""
+def test_warnings_alone_end_well_and_no_torch_is_imported(checkout, tmp_path):
+    """In a process of its own, with another probe: the verb itself must not need torch.
+
+    Only git is on its PATH: this machine may have Slurm's programs without a cluster, which is a fail.
+    """
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "git").symlink_to(shutil.which("git"))
     code = (
         "import sys; from repro.verbs import doctor as d; d.TORCH_PROBE = sys.argv[1]; d.doctor(); "
         "sys.exit(bool({'torch', 'lightning', 'scipy', 'pandas'} & set(sys.modules)))"
     )
-    environment = os.environ | {"REPRO_ROOT": str(checkout.path)}
+    environment = os.environ | {"REPRO_ROOT": str(checkout.path), "PATH": str(programs)}
     done = subprocess.run(
         [sys.executable, "-c", code, QUICK_PROBE], env=environment, capture_output=True, text=True, check=False
     )

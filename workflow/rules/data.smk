@@ -14,9 +14,10 @@ rule prepare:
     retries: 0  # data that are not there do not come by asking again
     conda:
         "../../environment.yml"
-    threads: 16
+    threads: lambda wildcards: SUITE.workers(wildcards.digest)
     resources:
         **SUITE.site_words(),
+        **SUITE.after("prepare"),
         mem_mb=4000,
         runtime="60m",
     params:
@@ -36,9 +37,10 @@ rule leakage:
     retries: 0  # data that are not there do not come by asking again
     conda:
         "../../environment.yml"
-    threads: 16
+    threads: lambda wildcards: SUITE.workers(wildcards.digest)
     resources:
         **SUITE.site_words(),
+        **SUITE.after("leakage"),
         mem_mb=4000,
         runtime="60m",
     params:

@@ -6,7 +6,8 @@ rule runs:
         lambda wildcards: SUITE.stamps(),
 
 
-if SUITE.missing:
+# A job on a cluster reads the plan again: by then its runs may have records, by a job that outlived its controller.
+if SUITE.missing or not workflow.is_main_process:
 
     rule run:
         input:
@@ -21,6 +22,7 @@ if SUITE.missing:
         resources:
             **SUITE.job_resources(),
             **SUITE.site_words(),
+            **SUITE.after("run"),
         params:
             tier=TIER,
             about=lambda wildcards: SUITE.about(wildcards.chunk),
