@@ -229,27 +229,41 @@ class Dag:
     def job_resources(self) -> dict[str, Any]:
         """What to ask a scheduler for, by key; a constant where all chunks ask for the same."""
         asked = {chunk: self.resources(chunk) for chunk in self.chunks}
-        return {key: _constant({chunk: asked[chunk][key] for chunk in asked}) for key in _RESOURCES}
+        keys = {key for wanted in asked.values() for key in wanted}
+        return {
+            key: _constant({chunk: asked[chunk].get(key, _UNASKED.get(key, 0)) for chunk in asked})
+            for key in sorted(keys)
+        }
 
     def _leakage_of(self, chunk: str) -> str | list[str]:
         found = [f"scratch/data/{key}/leakage.json" for key in sources_of(self.plan, self.chunks[chunk][0])]
         return found[0] if len(found) == 1 else found
 
     def resources(self, chunk: str) -> dict[str, Any]:
-        """What to ask a scheduler for: memory and time of the chunk's runs, devices of its largest."""
+        """What to ask a scheduler for: memory and time of the chunk's runs, devices of its largest.
+
+        Of a run on several nodes every device is a task of its own, and the job starts them itself (`mpi`).
+        """
         runs = self.chunks[chunk]
         wall = sum(run.task.wall_minutes or run.cost.minutes * RUNTIME_FACTOR for run in runs)
-        return {
-            "mem_mb": int(max(run.cost.memory_gb for run in runs) * 1000) + MEMORY_HEADROOM_MB,
+        devices, nodes, on_gpu = runs[0].cost.devices, runs[0].task.nodes, runs[0].cost.device == "gpu"
+        asked = {
+            "mem_mb": int(max(run.cost.memory_gb for run in runs) * 1000) * (devices // nodes) + MEMORY_HEADROOM_MB,
             "runtime": f"{int(wall) + RUNTIME_FLOOR}m",
-            "gpu": max(run.cost.devices if run.cost.device == "gpu" else 0 for run in runs),
+            "gpu": devices if on_gpu else 0,
         }
+        if nodes > 1:
+            asked |= {"nodes": nodes, "tasks": devices, "mpi": "srun"} | ({"tasks_per_gpu": 1} if on_gpu else {})
+        elif devices > 1 and not on_gpu:
+            asked["cpus_per_task"] = devices * runs[0].task.threads
+        return asked
 
     def about(self, chunk: str) -> str:
         """A chunk in words, for a dry run: its runs, what they run on, what they are given, what they cost."""
         runs, asked = self.chunks[chunk], self.resources(chunk)
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
         devices = f"{asked['gpu']} GPU" if asked["gpu"] else f"{runs[0].task.threads} CPU thread"
+        devices += f" on {asked['nodes']} nodes" if "nodes" in asked else ""
         price = sum(run.cost.gpu_hours for run in runs)
         return (
             f"{runs[0].alias}{more}: {devices}, {asked['mem_mb'] / 1000:.1f} GB of memory,"
@@ -264,6 +278,16 @@ class Dag:
         """Processes for one source's data: what ships in a package is small, and not every node has many cores."""
         source = self.plan.configuration.sources[self.data[digest]]
         return MANY_WORKERS if source.fetch is not None else 1
+
+    def launchers(self) -> Any:
+        """What stands before a chunk's command: `srun` where its runs have devices on several nodes; else nothing."""
+        return _constant({chunk: self._launcher(chunk) for chunk in self.chunks})
+
+    def _launcher(self, chunk: str) -> str:
+        run = self.chunks[chunk][0]
+        if run.task.nodes == 1:
+            return ""
+        return f"srun --nodes={run.task.nodes} --ntasks={run.cost.devices} --kill-on-bad-exit=1 "
 
     def after(self, rule: str) -> dict[str, Any]:
         """Resources by which a rule's jobs wait for those that a killed controller left in Slurm."""
@@ -301,7 +325,8 @@ def refuse_unfetched(root: Root, runs: Iterable[Run]) -> None:
         raise MissingError(absent)
 
 
-_RESOURCES = ("mem_mb", "runtime", "gpu")
+# What a key that other chunks need says for a chunk that does not.
+_UNASKED: dict[str, Any] = {"nodes": 1, "tasks": 1, "mpi": ""}
 
 
 def _constant(values: dict[str, Any]) -> Any:

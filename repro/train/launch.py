@@ -181,8 +181,8 @@ def _environment(world: World) -> LightningEnvironment | TorchElasticEnvironment
     """How the processes find each other; named, so that a Slurm allocation around us never sets the world size."""
     if world.size == 1:
         return LightningEnvironment()
-    if world.launcher == "srun":
-        nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_NODELIST", "127.0.0.1")
+    if world.nodes > 1:
+        nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ["SLURM_NODELIST"]
         os.environ["MASTER_ADDR"] = SLURMEnvironment.resolve_root_node_address(nodes)
     return TorchElasticEnvironment()
 

@@ -28,7 +28,7 @@ SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 # No accounting, as on many small clusters: the trap that `repro doctor` looks for. A requeued job starts again once its
 # old credential has run out, two minutes by default.
 CONFIGURATION = """\
-ClusterName=test
+ClusterName={name}
 SlurmctldHost={host}(127.0.0.1)
 SlurmUser={user}
 SlurmdUser={user}
@@ -103,6 +103,11 @@ class Cluster:
         return cluster
 
     @property
+    def name(self) -> str:
+        """The cluster's own name."""
+        return f"test{self.folder.name.removeprefix('slurm-')}".lower().replace("_", "x")
+
+    @property
     def access(self) -> dict[str, str]:
         """What a process needs to find this cluster."""
         return {name: self.environment[name] for name in ("SLURM_CONF", "PATH")}
@@ -118,6 +123,7 @@ class Cluster:
             host=socket.gethostname().split(".")[0],
             user=getpass.getuser(),
             folder=self.folder,
+            name=self.name,
             controller_port=controller_port,
             node_port=node_port,
             memory=psutil.virtual_memory().total // 2**20 - 512,
@@ -150,10 +156,10 @@ class Cluster:
             time.sleep(0.2)
         assert self.call("srun", "-Q", "-n1", "echo", "works").strip() == "works"
 
-    def call(self, *command: str, code: int | None = 0) -> str:
+    def call(self, *command: str, code: int | None = 0, patience: float = PATIENCE) -> str:
         """Standard output of one of Slurm's programs."""
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+            command, env=self.environment, capture_output=True, text=True, timeout=patience, check=False
         )
         assert code is None or done.returncode == code, f"{command}: exit {done.returncode} {done.stderr}"
         return done.stdout
@@ -164,11 +170,16 @@ class Cluster:
         return [(found[0], found[1], found[2]) for line in lines if len(found := line.split("|")) == 3]
 
     def processes(self, job: str) -> list[psutil.Process]:
-        """Everything that runs below the step daemons of one job, these left out: what a failing node takes along."""
+        """Everything that runs below the step daemons of one job, these left out: what a failing node takes along.
+
+        Job numbers alone are not enough: another cluster of these tests may be up on the same machine.
+        """
+        own = {"SLURM_JOB_ID": job, "SLURM_CLUSTER_NAME": self.name}
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if process.environ().get("SLURM_JOB_ID") == job and "slurmstepd" not in process.name():
+                told = process.environ()
+                if all(told.get(key) == value for key, value in own.items()) and "slurmstepd" not in process.name():
                     found.append(process)
         return found
 

@@ -18,6 +18,7 @@ import pytest
 from repro.spec.paths import Root
 from repro.verbs import doctor_slurm
 from tests.cluster.slurm import Cluster
+from tests.cluster.world import PATIENCE as WAIT
 from tests.cluster.world import World, wait_until
 from tests.e2e.suite import numbers
 
@@ -178,6 +179,36 @@ def test_a_job_without_its_device_trains_nothing_and_its_request_is_one(
     assert not any("output files are missing" in log.read_text() for log in logs), "a failure passed for a success"
     assert asked.suite.records() == {}
     assert [row["missing"] for row in rows(asked)] == ["1"], said
+
+
+def test_two_tasks_train_one_run(world: World, cluster: Cluster, tmp_path: Path) -> None:
+    """`srun -n2` with gloo: the curve of one process to float32 round-off, one record, and it says two devices."""
+    data = world.suite.path / "scratch" / "data"
+    # At this rate of learning round-off stays round-off for all of the steps.
+    pair = World.make(tmp_path / "clone", cluster, data=data, steps=50, seeds=1, lr_scale=0.5)
+    (run,) = pair.suite.plan()
+    pair.suite.repro("run", run["id"])
+    alone = pair.suite.records()[f"{run['id']}.json"]
+    pair.suite.record_folder.rename(tmp_path / "alone")
+    pair.suite.edit_tier(devices=2)
+    stamp = f"scratch/done/{run['chunk']}.json"
+    command = [sys.executable, "-m", "repro", "run", run["id"], "--tier", "smoke", "--stamp", stamp]
+    cluster.call("srun", "-Q", "-n2", "-t10", f"--chdir={pair.suite.path}", *command, patience=WAIT)
+    record = pair.suite.records()[f"{run['id']}.json"]
+    assert (record["environment"]["device_count"], alone["environment"]["device_count"]) == (2, 1)
+    assert (record["status"], record["budget"]) == ("complete", alone["budget"])
+    for part in ("train_loss", "val_loss"):
+        pairs = list(zip(record["curve"][part], alone["curve"][part], strict=True))
+        assert len(pairs) == 50
+        assert max(abs(ours - theirs) for ours, theirs in pairs if theirs is not None) < 2e-5
+    assert (pair.suite.path / stamp).is_file()
+    assert [row["complete"] for row in tables(pair)] == ["1"]
+
+
+def tables(world: World) -> list[dict[str, str]]:
+    """The table of paper A, made now."""
+    world.suite.repro("tables", "--tier", "smoke")
+    return rows(world)
 
 
 def test_time_left_is_asked_of_slurm(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -396,3 +397,61 @@ def test_a_chunk_says_what_it_runs_on_and_what_that_costs() -> None:
         assert f"{asked['mem_mb'] / 1000:.1f} GB of memory, at most {asked['runtime'][:-1]} minutes and" in said
         assert said.endswith(f"{sum(run.cost.gpu_hours for run in runs):.1f} GPU hours")
         assert ("1 GPU," in said) == (runs[0].cost.device == "gpu")
+
+
+def submit_line(asked: dict[str, Any], threads: int) -> list[str]:
+    """What the executor gives sbatch for these resources."""
+    from snakemake_executor_plugin_slurm.submit_string import get_submit_command
+
+    class Resources(dict[str, Any]):
+        __getattr__ = dict.__getitem__
+
+    job = SimpleNamespace(resources=Resources(asked | {"runtime": 60}), threads=threads)
+    keys = ("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir")
+    return str(get_submit_command(job, dict.fromkeys(keys, ""))).split()
+
+
+@pytest.mark.parametrize(
+    ("task", "launcher", "asked", "line"),
+    [
+        ({}, "", {"gpu": 1}, []),
+        ({"devices": 4}, "", {"gpu": 4}, []),
+        (
+            {"devices": 8, "nodes": 2},
+            "srun --nodes=2 --ntasks=8 --kill-on-bad-exit=1 ",
+            {"gpu": 8, "nodes": 2, "tasks": 8, "mpi": "srun", "tasks_per_gpu": 1},
+            ["--nodes=2", "--ntasks=8", "--ntasks-per-gpu=1"],
+        ),
+        ({"devices": 2, "device": "cpu"}, "", {"gpu": 0, "cpus_per_task": 2}, ["--ntasks=1", "--cpus-per-task=2"]),
+    ],
+)
+def test_devices_and_nodes_of_the_plan_are_what_slurm_is_asked_for(
+    task: dict[str, Any], launcher: str, asked: dict[str, Any], line: list[str]
+) -> None:
+    """Case W04: one place; on several nodes each device is a task, on one node the job starts them itself."""
+    plan = plan_of(experiment("one", seeds=1, batch_tokens=2048), task={"micro_batch": 1, **task})
+    dag = Dag(plan.configuration.root, plan, plan.chunks())
+    (chunk,) = dag.chunks
+    found = dag.resources(chunk)
+    assert {key: value for key, value in found.items() if key not in ("mem_mb", "runtime")} == asked
+    assert dag.launchers() == launcher
+    words = submit_line(found, dag.threads())
+    assert [word for word in line if word not in words] == [], words
+    assert ("--ntasks-per-gpu=1" in words) == ("--ntasks-per-gpu=1" in line)
+    assert ("on 2 nodes" in dag.about(chunk)) == bool(launcher)
+
+
+def test_chunks_of_one_process_beside_those_of_several_nodes_ask_for_nothing_odd() -> None:
+    plan = plan_of(experiment("one", seeds=1, batch_tokens=2048), task={"micro_batch": 1, "devices": 2, "nodes": 2})
+    other = plan_of(experiment("two", seeds=1))
+    dag = Dag(plan.configuration.root, plan, plan.chunks() | other.chunks())
+    asked = {
+        chunk: {key: value(SimpleNamespace(chunk=chunk)) if callable(value) else value for key, value in words.items()}
+        for chunk in dag.chunks
+        for words in [dag.job_resources()]
+    }
+    (small,) = other.chunks()
+    words = submit_line(asked[small], 1)
+    assert "--nodes=1" in words
+    assert not any(word.startswith("--ntasks-per-gpu") for word in words)
+    assert dag.launchers()(SimpleNamespace(chunk=small)) == ""
