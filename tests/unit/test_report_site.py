@@ -1,10 +1,14 @@
 """Figures and the page: readable without a screen, a script, a network, or trust in names."""
 
+import os
 import re
+import subprocess
+import sys
 import threading
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from report_world import HASH, claims, index_of, plan_of, plan_only, plausible, recorded, train_record, with_seed, world
@@ -222,6 +226,41 @@ def test_all_diverged_and_one_point_curves_can_be_drawn():
         plan.configuration.root, [train_record(first, "diverged"), train_record(second, "diverged", curve=point)]
     )
     assert render(draw(plan, index, "p01"))["png"]
+
+
+DRAWER = """
+import sys, threading, warnings
+from report_world import plan_of, plausible, world
+from repro.report.figures import draw, render
+from repro.report.sweeps import sweep, sweep_rows
+
+warnings.simplefilter("error")
+plan = plan_of("desk")
+index = world(plan, plausible)
+made = []
+
+def work():
+    for _ in range(25):
+        made.append(len(render(draw(plan, index, "a_dt"))["png"]))
+        made.append(len(render(sweep(list(sweep_rows(plan, index, "a_lr"))))["png"]))
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+print(len(made), min(made) > 1000, "matplotlib.pyplot" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("screen", [{}, {"MPLBACKEND": "TkAgg", "DISPLAY": ":99"}])
+def test_case_p03_fifty_figures_in_a_thread_without_a_screen(screen):
+    """Whatever backend and screen the environment names: figures are made without pyplot, and no warning is given."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("MPLBACKEND", "DISPLAY")}
+    path = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])}
+    command = [sys.executable, "-c", DRAWER]
+    done = subprocess.run(command, env=kept | screen | path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["50", "True", "False"]
+    assert done.stderr == ""
 
 
 def test_the_site_lies_beside_its_figures(tmp_path):
