@@ -1,7 +1,7 @@
 """Kills a run of 200 steps at random moments, again and again, and compares its end with the unbroken run's.
 
-`python -m tests.e2e.random_kills 20`: a quarter of an hour on two cores. The tests do it five times to a training without
-the suite around it (tests/unit/test_interrupts.py).
+`python -m tests.e2e.random_kills 20`: a quarter of an hour on two cores. The tests do it five times to a training
+without the suite around it (tests/unit/test_interrupts.py).
 """
 
 from __future__ import annotations

@@ -171,7 +171,8 @@ def test_a_command_that_does_not_exist_would_be_noticed(line: str) -> None:
 
 def test_yaml_blocks_read_as_the_suite_reads_them(tmp_path: Path) -> None:
     """What is to be copied is accepted: same reader, same models."""
-    from repro.spec.catalogue import Models, SlurmSite
+    from repro.plan import TIERS
+    from repro.spec.catalogue import Models, SlurmSite, Tiers
     from repro.spec.claims import Claim
     from repro.spec.data import Sources
     from repro.spec.experiment import KINDS
@@ -187,12 +188,21 @@ def test_yaml_blocks_read_as_the_suite_reads_them(tmp_path: Path) -> None:
                 made += [type(Claim.model_validate(item)).__name__ for item in value]
             elif "slurm" in value:
                 made.append(type(SlurmSite.model_validate(value["slurm"])).__name__)
+            elif set(value) <= set(TIERS):
+                made.append(type(Tiers.model_validate(value)).__name__)
             elif "name" in value:
                 made.append(type(KINDS[value["task"]].model_validate(value)).__name__)
             else:
                 kind = Sources if "kind" in next(iter(value.values())) else Models
                 made.append(type(kind.model_validate(value)).__name__)
-    assert set(made) == {"Claim", "Models", "SlurmSite", "Sources", *(kind.__name__ for kind in KINDS.values())}
+    assert set(made) == {
+        "Claim",
+        "Models",
+        "SlurmSite",
+        "Sources",
+        "Tiers",
+        *(kind.__name__ for kind in KINDS.values()),
+    }
 
 
 def _anchors(path: Path) -> set[str]:
