@@ -242,7 +242,7 @@ class Dag:
     def resources(self, chunk: str) -> dict[str, Any]:
         """What to ask a scheduler for: memory and time of the chunk's runs, devices of its largest.
 
-        Of a run on several nodes every device is a task of its own, and the job starts them itself (`mpi`).
+        Of a run on several nodes every device is a task of its own; `mpi` leaves starting them to `repro run`.
         """
         runs = self.chunks[chunk]
         wall = sum(run.task.wall_minutes or run.cost.minutes * RUNTIME_FACTOR for run in runs)
@@ -278,16 +278,6 @@ class Dag:
         """Processes for one source's data: what ships in a package is small, and not every node has many cores."""
         source = self.plan.configuration.sources[self.data[digest]]
         return MANY_WORKERS if source.fetch is not None else 1
-
-    def launchers(self) -> Any:
-        """What stands before a chunk's command: `srun` where its runs have devices on several nodes; else nothing."""
-        return _constant({chunk: self._launcher(chunk) for chunk in self.chunks})
-
-    def _launcher(self, chunk: str) -> str:
-        run = self.chunks[chunk][0]
-        if run.task.nodes == 1:
-            return ""
-        return f"srun --nodes={run.task.nodes} --ntasks={run.cost.devices} --kill-on-bad-exit=1 "
 
     def after(self, rule: str) -> dict[str, Any]:
         """Resources by which a rule's jobs wait for those that a killed controller left in Slurm."""

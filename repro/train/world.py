@@ -2,7 +2,7 @@
 
 This is the one place where devices and nodes of the plan become a launcher and an environment; `launch.py` turns the
 environment into Lightning's strategy. A run on one device has one process. On several devices of one node `repro run`
-starts the others itself; on several nodes Slurm does (`srun`), with one `repro run` for each. Rank 0 alone holds the
+starts the others itself; on several nodes it calls `srun`, which starts a `repro run` for each. Rank 0 alone holds the
 lease, saves, and writes records.
 """
 
@@ -33,7 +33,7 @@ class World:
     per_node: int = 1
     rank: int = 0
     local: int = 0
-    launcher: Literal["none", "here", "srun"] = "none"
+    launcher: Literal["none", "here", "srun", "allocation"] = "none"
 
     @property
     def nodes(self) -> int:
@@ -45,6 +45,11 @@ class World:
         if self.launcher != "here":
             return []
         return [World(self.size, self.per_node, rank, rank, "here") for rank in range(1, self.size)]
+
+    def start_tasks(self, words: list[str]) -> list[str]:
+        """The command that starts WORDS once for each device of this allocation."""
+        shape = [f"--nodes={self.nodes}", f"--ntasks={self.size}", f"--ntasks-per-node={self.per_node}"]
+        return ["srun", *shape, "--kill-on-bad-exit=1", *words]
 
     def environment(self, address: str, port: int) -> dict[str, str]:
         """What torch.distributed is told, in torchrun's words; nothing for one process."""
@@ -58,12 +63,15 @@ class World:
 def find_world(alias: str, devices: int, nodes: int, environ: Mapping[str, str]) -> World:
     """This process's place in a run that the plan gives `devices` devices on `nodes` nodes.
 
-    Slurm's numbers count only inside a task that `srun` started (`SLURM_PROCID`). Raises ConfigError where it started
-    another number of tasks than the plan has devices: each would train the whole run, or wait for what never comes.
+    Slurm's numbers count only where it has started us (`SLURM_PROCID`): as a task of a step, or as the script of an
+    allocation, whose tasks are still to be started. Raises ConfigError where it has another number of tasks than the
+    plan has devices: each would train the whole run, or wait for what never comes.
     """
     tasks = _number(environ, "SLURM_NTASKS") if "SLURM_PROCID" in environ else 1
     if tasks == 1 and nodes == 1:
         return World(devices, devices, launcher="here" if devices > 1 else "none")
+    if "SLURM_JOB_ID" in environ and "SLURM_STEP_ID" not in environ and tasks in (1, devices):
+        return World(devices, devices // nodes, launcher="allocation")
     if tasks != devices:
         message = f"the plan has {devices} device(s) on {nodes} node(s) for this run, Slurm started {tasks} task(s)"
         mend = f"use `srun --nodes={nodes} --ntasks={devices}`" if nodes > 1 else "use one task, or as many as devices"

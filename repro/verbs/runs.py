@@ -40,6 +40,9 @@ def run(
     for group in _by_process(missing):
         batch = make_batch(root, plan, group, index, options)
         world = find_world(group[0].alias, group[0].cost.devices, group[0].task.nodes, os.environ)
+        if world.launcher == "allocation":  # this very command again, once for each device
+            words = world.start_tasks([sys.executable, "-m", "repro", *sys.argv[1:]])
+            os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
         batch["world"], first = asdict(world), world.rank == 0
         progress = Progress(len(group), root if first and not no_record else None)
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -182,7 +183,7 @@ def test_a_job_without_its_device_trains_nothing_and_its_request_is_one(
 
 
 def test_two_tasks_train_one_run(world: World, cluster: Cluster, tmp_path: Path) -> None:
-    """`srun -n2` with gloo: the curve of one process to float32 round-off, one record, and it says two devices."""
+    """A job of two tasks calls `srun -n2`; with gloo they give the curve of one process to float32 round-off."""
     data = world.suite.path / "scratch" / "data"
     # At this rate of learning round-off stays round-off for all of the steps.
     pair = World.make(tmp_path / "clone", cluster, data=data, steps=50, seeds=1, lr_scale=0.5)
@@ -192,8 +193,11 @@ def test_two_tasks_train_one_run(world: World, cluster: Cluster, tmp_path: Path)
     pair.suite.record_folder.rename(tmp_path / "alone")
     pair.suite.edit_tier(devices=2)
     stamp = f"scratch/done/{run['chunk']}.json"
-    command = [sys.executable, "-m", "repro", "run", run["id"], "--tier", "smoke", "--stamp", stamp]
-    cluster.call("srun", "-Q", "-n2", "-t10", f"--chdir={pair.suite.path}", *command, patience=WAIT)
+    command = shlex.join([sys.executable, "-m", "repro", "run", run["id"], "--tier", "smoke", "--stamp", stamp])
+    log = tmp_path / "job.log"
+    words = ("--wait", "-n2", "-t10", f"--chdir={pair.suite.path}", f"--output={log}", f"--wrap={command}")
+    done = cluster.call("sbatch", *words, code=None, patience=WAIT)
+    assert (pair.suite.path / stamp).is_file(), done + log.read_text("utf-8")
     record = pair.suite.records()[f"{run['id']}.json"]
     assert (record["environment"]["device_count"], alone["environment"]["device_count"]) == (2, 1)
     assert (record["status"], record["budget"]) == ("complete", alone["budget"])
@@ -201,7 +205,6 @@ def test_two_tasks_train_one_run(world: World, cluster: Cluster, tmp_path: Path)
         pairs = list(zip(record["curve"][part], alone["curve"][part], strict=True))
         assert len(pairs) == 50
         assert max(abs(ours - theirs) for ours, theirs in pairs if theirs is not None) < 2e-5
-    assert (pair.suite.path / stamp).is_file()
     assert [row["complete"] for row in tables(pair)] == ["1"]
 
 

@@ -45,6 +45,19 @@ def test_several_devices_of_one_node_are_started_here(environ: dict[str, str]) -
     }  # fmt: skip
 
 
+BATCH = {"SLURM_JOB_ID": "7"}
+
+
+@pytest.mark.parametrize("environ", [BATCH, BATCH | {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}])
+def test_in_an_allocation_without_a_step_the_tasks_are_still_to_be_started(environ: dict[str, str]) -> None:
+    """The script of a job; the executor of Snakemake takes all but the job's number out of its environment."""
+    world = find_world("a", 8, 2, environ)
+    assert (world.launcher, world.size, world.nodes) == ("allocation", 8, 2)
+    assert world.start_tasks(["repro", "run"]) == [
+        "srun", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--kill-on-bad-exit=1", "repro", "run",
+    ]  # fmt: skip
+
+
 def test_tasks_of_slurm_are_the_processes() -> None:
     world = find_world("a", 4, 2, task(3, 4, SLURM_LOCALID="1"))
     assert (world.rank, world.local, world.nodes, world.launcher) == (3, 1, 2, "srun")
@@ -63,6 +76,7 @@ def test_tasks_of_slurm_are_the_processes() -> None:
         ),
         (4, 1, 2, "4 device(s) on 1 node(s) for this run, Slurm started 2 task(s)"),
         (4, 2, 1, "Slurm started 1 task(s); use `srun --nodes=2 --ntasks=4`"),
+        (4, 2, 3, "Slurm started 3 task(s)"),
         (1, 1, 0, "Slurm started 0 task(s)"),
     ],
 )

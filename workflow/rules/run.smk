@@ -25,9 +25,8 @@ if SUITE.missing or not workflow.is_main_process:
             **SUITE.after("run"),
         params:
             tier=TIER,
-            launcher=SUITE.launchers(),
             about=lambda wildcards: SUITE.about(wildcards.chunk),
         message:
             "chunk {wildcards.chunk}: {params.about}"
         shell:
-            "{params.launcher}python -m repro run {wildcards.chunk:q} --tier {params.tier:q} --stamp {output:q} 2>&1 | tee -i {log:q}"
+            "python -m repro run {wildcards.chunk:q} --tier {params.tier:q} --stamp {output:q} 2>&1 | tee -i {log:q}"
