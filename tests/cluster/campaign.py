@@ -312,7 +312,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--runs", type=int, default=24)
-    parser.add_argument("--steps", type=int, default=130)
+    parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--chunk", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=REPOSITORY / "docs" / "fault-campaign.md")
@@ -323,6 +323,7 @@ def main() -> None:
     try:
         world = World.make(folder / "clone", cluster, steps=asked.steps, seeds=asked.runs, chunk=asked.chunk)
         plan = world.suite.plan()
+        assert len(plan) == asked.runs
         local = undisturbed(world, plan)
         campaign = Campaign(world, plan, random.Random(asked.seed))
         kinds = [list(FAULTS)[number % len(FAULTS)] for number in range(asked.faults)]
