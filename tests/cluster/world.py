@@ -56,7 +56,9 @@ class World:
     @classmethod
     def make(cls, path: Path, cluster: Cluster, data: Path | None = None, **tier: Any) -> World:
         """A chunk for each run; `data` made or copied; the profile as a single node without accounting needs it."""
-        suite = Suite.make(path, steps=tier.pop("steps"), seeds=tier.pop("seeds"))
+        seeds = tier.pop("seeds")
+        suite = Suite.make(path, steps=tier.pop("steps"), seeds=seeds)
+        suite.write_experiment(seeds=seeds)  # a tier never has more than the experiment asks for
         suite.edit_tier(**{"chunk": 1, **tier})
         profile = path / "slurm" / "config.yaml"
         profile.write_text(profile.read_text("utf-8") + SINGLE_NODE, "utf-8")
