@@ -19,6 +19,7 @@ from repro.theory.nets import NORMS, Sublayer, block_sublayers, linears, rms
 LawKind = Literal["adds", "replaces"]
 SAME = 1e-6  # relative; what float64 leaves of two numbers that the formula makes equal
 CONFIDENCE = 0.95
+PIECE = 1 << 16  # numbers drawn at a time; a multiple of 16, with which torch draws the same as in one call
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +195,18 @@ def draw_block(block: Block, layer: int, layers: int, generator: torch.Generator
     for role, built in block.maps().items():
         for linear in linears(built):
             std = block.method.weight_std(linear, role, layer, layers)
-            # Drawn in single precision, which takes a fifth of the time.
-            linear.weight.copy_(torch.empty(linear.weight.shape).normal_(0.0, std, generator=generator))
+            _draw(linear.weight, std, generator)
             if linear.bias is not None:
                 linear.bias.zero_()
     for norm in norms(block):
         norm.reset_parameters()  # type: ignore[operator]
+
+
+def _draw(weight: Tensor, std: float, generator: torch.Generator) -> None:
+    """N(0, std^2) in single precision, a fifth of the time of double; in pieces that never leave the cache."""
+    piece = torch.empty(PIECE)
+    for part in weight.view(-1).split(PIECE):
+        part.copy_(piece[: len(part)].normal_(0.0, std, generator=generator))
 
 
 @torch.no_grad()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from repro.data.prepare import load_manifest
 from repro.spec.errors import ReproError
 from repro.train.faults import failure, log_traceback
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 def training(worker: Worker, job: dict[str, Any], folder: Path, starts: int) -> dict[str, Any] | None:
     """What the worker adds to the record; None if the run was stopped before its end and can go on."""
     config, resumed, state = job["base"]["config"], 0, TrainState()
+    torch.use_deterministic_algorithms(True, warn_only=True)  # the compiler's kernels too
     try:
         state, found = recall(job, worker.pipe.send)
         resumed = starts - 1 if found else 0

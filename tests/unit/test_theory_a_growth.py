@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -20,7 +22,19 @@ from repro.report.figures import render
 from repro.spec.checks import CHECKS
 from repro.theory.battery import adversarial, network_walk, stack_and_input, start_and_scaled, token_rows, trained
 from repro.theory.growth import Law, disturb_block, exponent, measured_law, moments, rate_per_block, walk
-from repro.theory.nets import Shape, ascend, build, embedding, final_state, make_loud, numbers, rms, states, sublayers
+from repro.theory.nets import (
+    Shape,
+    ascend,
+    build,
+    embedding,
+    final_state,
+    layer_by_layer,
+    make_loud,
+    numbers,
+    rms,
+    states,
+    sublayers,
+)
 
 SHAPE = Shape(3, 8, 2)
 
@@ -203,3 +217,26 @@ def test_figures_of_rows_and_of_nothing() -> None:
     empty = theory_a.moments([])
     assert [axes.texts[0].get_text() for axes in empty.axes] == ["not run", "not run"]
     assert theory_a.alt_text([], "mean_abs", "x") == "x by layer: no numbers yet."
+
+
+def test_blocks_one_by_one_are_those_of_the_whole_stack() -> None:
+    method = load_method("simplenorm")
+    stack = build(method, SHAPE, 5, eps=0.0)
+    for block, whole in zip(layer_by_layer(method, SHAPE, 5, eps=0.0), stack.blocks, strict=True):
+        own, theirs = block.state_dict(), whole.state_dict()
+        assert own.keys() == theirs.keys()
+        assert all(torch.equal(own[key], theirs[key]) for key in own)
+        x = embedding(SHAPE, 2, 1)
+        assert torch.equal(block(x), whole(x))
+
+
+def test_a_check_does_not_wait_for_the_compiler() -> None:
+    code = """import sys, torch
+from repro.nn.method_api import load_method
+from repro.theory.battery import trained
+from repro.train.process import prepare_process
+prepare_process(1)
+trained(load_method("peri_ln"), 1, 8, 1, 0)
+print(torch.are_deterministic_algorithms_enabled(), "torch._dynamo" in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
