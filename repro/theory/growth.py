@@ -129,12 +129,20 @@ class Walk:
     def through(self, block: Block) -> None:
         """Both sub-layers of one block; compares after each."""
         for part in block_sublayers(block, self.method):
-            law = self._law_of(part)
-            self.laws.append(law)
-            self.x, self.carry = part(self.x, self.carry)
-            self.bound = None if law is None or self.bound is None else reach(self.bound, part, law)
-            if self.bound is not None:
-                self._compare(self.bound, len(self.rows))
+            self.past(part, part(self.x, self.carry))
+        self.close_block()
+
+    def past(self, part: Sublayer, moved: tuple[Tensor, Any]) -> None:
+        """One sub-layer, of which the next stream and carry are known."""
+        law = self._law_of(part)
+        self.laws.append(law)
+        self.x, self.carry = moved
+        self.bound = None if law is None or self.bound is None else reach(self.bound, part, law)
+        if self.bound is not None:
+            self._compare(self.bound, len(self.rows))
+
+    def close_block(self) -> None:
+        """Moments after a block."""
         self.rows.append(self._row(len(self.rows)))
 
     def _law_of(self, part: Sublayer) -> Law | None:
@@ -184,6 +192,35 @@ def walk(stack: Stack, x: Tensor, law: Law | None, *, measured: bool = False) ->
         assert isinstance(block, Block)
         made.through(block)
     return made
+
+
+@torch.no_grad()
+def together(walks: Sequence[Walk], block: Block) -> None:
+    """Takes walks of several methods, none with a carry, through one block; each map is read once for all of them.
+
+    With a few tokens a product costs what reading the matrix costs. Each method is asked what it hands to the branch,
+    the branch gets all of it as one batch, and each method's rule then finds its own share in the branch's place.
+    """
+    for place in range(len(block_sublayers(block))):
+        parts = [block_sublayers(block, one.method)[place] for one in walks]
+        given = [_handed_to_branch(part, one.x) for part, one in zip(parts, walks, strict=True)]
+        shares = parts[0].branch(torch.cat(given)).split([len(h) for h in given])
+        for one, part, share in zip(walks, parts, shares, strict=True):
+            one.past(part, (one.method.step(one.x, lambda _handed, share=share: share, part.site), None))
+    for one in walks:
+        one.close_block()
+
+
+def _handed_to_branch(part: Sublayer, x: Tensor) -> Tensor:
+    seen: list[Tensor] = []
+
+    def listen(handed: Tensor) -> Tensor:
+        seen.append(handed)
+        return handed
+
+    part.method.step(x, listen, part.site)
+    (handed,) = seen
+    return handed
 
 
 @torch.no_grad()

@@ -17,11 +17,22 @@ from torch import Tensor, nn
 
 from repro.nn.gpt import GPT, GPTConfig, initialise
 from repro.nn.method_api import Branch, Method, Site, load_method
+from repro.nn.stack import Block
 from repro.report import theory_a
 from repro.report.figures import render
 from repro.spec.checks import CHECKS
 from repro.theory.battery import adversarial, network_walk, stack_and_input, start_and_scaled, token_rows, trained
-from repro.theory.growth import Law, disturb_block, exponent, measured_law, moments, rate_per_block, walk
+from repro.theory.growth import (
+    Law,
+    Walk,
+    disturb_block,
+    exponent,
+    measured_law,
+    moments,
+    rate_per_block,
+    together,
+    walk,
+)
 from repro.theory.nets import (
     Shape,
     ascend,
@@ -228,6 +239,29 @@ def test_blocks_one_by_one_are_those_of_the_whole_stack() -> None:
         assert all(torch.equal(own[key], theirs[key]) for key in own)
         x = embedding(SHAPE, 2, 1)
         assert torch.equal(block(x), whole(x))
+
+
+def test_walks_together_are_the_walks_alone() -> None:
+    laws = {"peri_ln": Law("adds", 0.3), "pre_ln": None}
+    rules = [load_method(name, {"dt": 0.3}) for name in laws]
+    stack = make_loud(build(rules[0], SHAPE, 2, bias=True, eps=0.0), 2)
+    x = embedding(SHAPE, 4, 1)
+    one_by_one, side_by_side = (
+        [Walk(rule, x, law) for rule, law in zip(rules, laws.values(), strict=True)] for _ in range(2)
+    )
+    for block in stack.blocks:
+        assert isinstance(block, Block)
+        together(side_by_side, block)
+        for alone in one_by_one:
+            alone.through(block)
+    for alone, beside in zip(one_by_one, side_by_side, strict=True):
+        assert torch.allclose(alone.x, beside.x, rtol=1e-12)
+        assert alone.laws == beside.laws
+        assert len(alone.rows) == len(beside.rows) == SHAPE.layers + 1
+        assert alone.rows[-1]["mean_abs"] == pytest.approx(beside.rows[-1]["mean_abs"], rel=1e-12)
+    assert side_by_side[0].slack.rms == pytest.approx(one_by_one[0].slack.rms, rel=1e-12)
+    assert side_by_side[0].slack.rms > 0
+    assert not torch.allclose(side_by_side[0].x, side_by_side[1].x)
 
 
 def test_a_check_does_not_wait_for_the_compiler() -> None:

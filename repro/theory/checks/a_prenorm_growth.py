@@ -10,7 +10,7 @@ from torch import Tensor
 from repro.nn.method_api import WEIGHT_STD, load_method
 from repro.nn.stack import Block
 from repro.records.measured import Measured
-from repro.theory.growth import Walk, exponent, rate_per_block, walk
+from repro.theory.growth import Walk, exponent, rate_per_block, together, walk
 from repro.theory.nets import (
     EMBEDDING_STD,
     Shape,
@@ -64,12 +64,10 @@ def _pairs(params: dict[str, Any], seed: int) -> dict[str, tuple[Walk, Walk]]:
     walks = {name: (Walk(rule, x, None), Walk(rule, x, None)) for name, rule in rules.items()}
     for block in layer_by_layer(rules["peri_ln"], shape, seed):  # which has Pre-LN's norms too
         _flat_weights(block, generator)
-        for before, _ in walks.values():
-            before.through(block)
+        together([before for before, _ in walks.values()], block)
         for part in block_sublayers(block):
             scale_linear(part.last_linear(), params["rho"] ** part.site.layer)
-        for _, scaled in walks.values():
-            scaled.through(block)
+        together([scaled for _, scaled in walks.values()], block)
     return walks
 
 
