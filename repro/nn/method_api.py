@@ -7,6 +7,7 @@ map is built, where norms stand, and hands state from sub-layer to sub-layer to 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import math
@@ -171,5 +172,11 @@ def load_method(
     name: str, params: Mapping[str, object] | None = None, entries: Mapping[str, MethodEntry] | None = None
 ) -> Method:
     """The method `name` with `params` over its defaults; raises ValueError for an unknown name or parameter."""
-    entry, full = resolve(name, params or {}, registry() if entries is None else entries)
+    entry, full = resolve(name, params or {}, _own() if entries is None else entries)
     return load_class(entry)(**full)
+
+
+@functools.cache
+def _own() -> dict[str, MethodEntry]:
+    """The package's own methods, parsed once: Python runs a file once a process too."""
+    return registry()

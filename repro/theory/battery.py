@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from repro.nn.gpt import GPT, GPTConfig, initialise
 from repro.nn.method_api import Method
 from repro.nn.stack import Block, Stack
-from repro.theory.growth import Law, Slack, Walk, disturb_block, draw_block, log_bound, walk
+from repro.theory.growth import Law, Slack, Walk, disturb_block, draw_block, log_bound, together, walk
 from repro.theory.nets import (
     EMBEDDING_STD,
     Shape,
@@ -75,11 +75,9 @@ def start_and_scaled(
     scaled = {label: Walk(method, x, law) for label, (method, law) in methods.items() if law}
     for layer in range(layers):
         draw_block(block, layer, layers, generator)
-        for passing in plain.values():
-            passing.through(block)
+        together([*plain.values()], block)
         disturb_block(block, generator)
-        for passing in scaled.values():
-            passing.through(block)
+        together([*scaled.values()], block)
     for state, walks in (("start", plain), ("scaled", scaled)):
         for label, made in walks.items():
             yield Passage(state, label, width, draw, made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -40,23 +41,28 @@ def reach_of_differences(parts: list[Sublayer], d: int, factors: list[float] | N
     return float(2 * d**0.5 * total)
 
 
-@torch.no_grad()
-def pair_slack(stack: Stack, x: Tensor, y: Tensor) -> float:
-    """Largest over tokens of ||x_D - y_D|| over its bound ||x_0 - y_0|| + 2 sqrt(d) sum of dt max |gamma|."""
-    bound = (x - y).norm(dim=-1) + reach_of_differences(sublayers(stack), x.shape[-1])
-    return float(((final_state(stack, x) - final_state(stack, y)).norm(dim=-1) / bound).max())
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What a stack makes of a difference of inputs: both inequalities' left over right side, and W_1 over W_1."""
+
+    pairs: float
+    laws: float
+    amplification: float
 
 
 @torch.no_grad()
-def law_slack(stack: Stack, x: Tensor, y: Tensor) -> tuple[float, float]:
-    """(W_1 between the laws of terminal states over its bound, W_1 at the end over W_1 at the input).
+def passed_on(stack: Stack, x: Tensor, y: Tensor) -> Passed:
+    """Two sets of inputs, [samples, tokens, d], on their way through one stack.
 
-    x, y [samples, tokens, d]. The bound couples the inputs optimally: W_1(0) + sqrt(tokens) times that of a token.
+    `pairs`: largest over tokens of ||x_D - y_D|| over its bound ||x_0 - y_0|| + 2 sqrt(d) sum of dt max |gamma|.
+    `laws`: W_1 between the laws of terminal states over its bound, which couples the inputs optimally: W_1(0) +
+    sqrt(tokens) times what the sub-layers add to a token. `amplification`: W_1 at the end over W_1 at the input.
     """
-    first = wasserstein(x, y)
-    last = wasserstein(final_state(stack, x), final_state(stack, y))
-    reach = x.shape[1] ** 0.5 * reach_of_differences(sublayers(stack), x.shape[-1])
-    return last / (first + reach), last / first
+    ends = final_state(stack, x), final_state(stack, y)
+    reach = reach_of_differences(sublayers(stack), x.shape[-1])
+    pairs = float(((ends[0] - ends[1]).norm(dim=-1) / ((x - y).norm(dim=-1) + reach)).max())
+    first, last = wasserstein(x, y), wasserstein(*ends)
+    return Passed(pairs, last / (first + x.shape[1] ** 0.5 * reach), last / first)
 
 
 @torch.no_grad()

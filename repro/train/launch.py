@@ -79,6 +79,7 @@ def train(
     report: Report,
 ) -> Finished:
     """Trains one run from `found` (what `recall` gave), or from the start; raises whatever the method raises."""
+    torch.use_deterministic_algorithms(True, warn_only=True)  # loads torch's compiler: here, since no check needs it
     task = make_task(config, Path(job["data"]), job["micro_batch"])
     if limits.world.size > 1:
         task.take_part(limits.world.rank, limits.world.size)

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from repro.data.prepare import load_manifest
 from repro.data.tokenise import prepared_tokenizer
 from repro.evaluate.evidence import Evidence, compute
@@ -48,6 +50,7 @@ def measure(worker: Worker, job: dict[str, Any], record: dict[str, Any]) -> bool
 def _evidence(worker: Worker, job: dict[str, Any], record: dict[str, Any]) -> Any:
     """The recorded final weights, looked at through the run's own task; never the weights in memory."""
     config = record["config"]
+    torch.use_deterministic_algorithms(True, warn_only=True)
     task = make_task(config, Path(job["data"]), job["micro_batch"])
     net, device = task.build(), find_device(job["device"])
     load_weights(net, Path(job["weights"]), record["weights_sha256"])

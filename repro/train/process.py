@@ -14,7 +14,8 @@ from repro.spec.errors import MissingError, problem_error
 def prepare_process(threads: int) -> None:
     """Settings that decide bits: threads, deterministic kernels. Quiet libraries."""
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # use_deterministic_algorithms would load the compiler to tell it too: 1.4 s that checks of theory need not wait.
+    torch.set_deterministic_debug_mode("warn")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
 

@@ -5,10 +5,12 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from repro.bench import chunks, dry_runs, main, measure, planning, registry, situation
+from repro.bench import chunks, dry_runs, main, measure, planning, probing, registry, situation
 from repro.dag import is_missing
 from repro.records.index import load_index
 from repro.spec.errors import ConfigError
@@ -193,3 +195,47 @@ def test_only_times_may_change_between_two_records_of_a_run(tmp_path):
     assert len(found) == 2, "the training's and its metric's"
     assert all(not set(chunks.CHANGING) & set(record) for record in found.values())
     assert all("metrics" in record and "config" in record for record in found.values())
+
+
+def test_the_cost_of_probes_is_scaled_to_one_step_in_50_and_so_is_its_noise():
+    times = {"with": [11.0, 12.0, 14.0], "without": [10.0] * 3, "without again": [10.0, 10.5, 11.0]}
+    in_50, each = probing.answers(times, probing.Size("words", 11, {}))
+    assert in_50.median == pytest.approx(1 + 0.2 * 10 / 50)
+    assert each.median == pytest.approx(1 + 0.2 * 10)
+    assert (in_50.noise, each.noise) == (pytest.approx(0.05 * 10 / 50), pytest.approx(0.05 * 10))
+    assert (in_50.ok, each.ok) == (True, None)
+    slow = times | {"with": [13.0] * 3}
+    assert probing.answers(slow, probing.Size("words", 11, {}))[0].ok is False
+
+
+def finished(rows, loss=1.0, weight=1.0):
+    state = SimpleNamespace(layers=[{"step": n} for n in rows], curve=lambda: {"loss": [loss]}, val_history=[loss])
+    return SimpleNamespace(state=state, net=SimpleNamespace(state_dict=lambda: {"w": torch.tensor([weight])}))
+
+
+def test_runs_with_probes_and_without_must_differ_in_their_rows_and_in_nothing_else():
+    plain = finished([])
+    probing.expect_equal(finished([1, 1, 9, 9]), plain)
+    for probed, other, words in (
+        (finished([]), plain, "0 steps are probed"),
+        (finished([1, 9]), finished([1]), "1 rows in the other"),
+        (finished([1, 9], loss=1.0 + 1e-16 + 1e-15), plain, "loss curve"),
+        (finished([1, 9], weight=1.0000001), plain, "weights differ .*: w"),
+    ):
+        with pytest.raises(measure.NotEqualError, match=words):
+            probing.expect_equal(probed, other)
+
+
+def test_a_short_run_of_the_desk_tier_is_measured_with_probes_and_without(session):
+    from repro.train import module
+
+    config = probing.config_of(session, probing.SIZES[0])
+    assert (config["model"]["n_layer"], config["model"]["d_model"], config["tokens_per_step"]) == (4, 64, 4096)
+    assert probing.config_of(session, probing.SIZES[1])["model"]["d_model"] == 768
+    known, tiny = module.probe_steps, {"n_layer": 1, "n_head": 1, "d_model": 8, "context": 8, "vocab": 16}
+    size = probing.Size("tiny", 3, {"model": tiny, "tokens_per_step": 16})
+    one_in_50, each = probing.measure(session, size, rounds=1)
+    assert (one_in_50.rounds, one_in_50.bar, one_in_50.ok is None) == (1, 1.05, False)
+    assert each.median - 1 == pytest.approx(50 * (one_in_50.median - 1))
+    assert module.probe_steps is known
+    assert not torch.are_deterministic_algorithms_enabled()

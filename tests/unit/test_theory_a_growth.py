@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -15,12 +17,35 @@ from torch import Tensor, nn
 
 from repro.nn.gpt import GPT, GPTConfig, initialise
 from repro.nn.method_api import Branch, Method, Site, load_method
+from repro.nn.stack import Block
 from repro.report import theory_a
 from repro.report.figures import render
 from repro.spec.checks import CHECKS
 from repro.theory.battery import adversarial, network_walk, stack_and_input, start_and_scaled, token_rows, trained
-from repro.theory.growth import Law, disturb_block, exponent, measured_law, moments, rate_per_block, walk
-from repro.theory.nets import Shape, ascend, build, embedding, final_state, make_loud, numbers, rms, states, sublayers
+from repro.theory.growth import (
+    Law,
+    Walk,
+    disturb_block,
+    exponent,
+    measured_law,
+    moments,
+    rate_per_block,
+    together,
+    walk,
+)
+from repro.theory.nets import (
+    Shape,
+    ascend,
+    build,
+    embedding,
+    final_state,
+    layer_by_layer,
+    make_loud,
+    numbers,
+    rms,
+    states,
+    sublayers,
+)
 
 SHAPE = Shape(3, 8, 2)
 
@@ -203,3 +228,49 @@ def test_figures_of_rows_and_of_nothing() -> None:
     empty = theory_a.moments([])
     assert [axes.texts[0].get_text() for axes in empty.axes] == ["not run", "not run"]
     assert theory_a.alt_text([], "mean_abs", "x") == "x by layer: no numbers yet."
+
+
+def test_blocks_one_by_one_are_those_of_the_whole_stack() -> None:
+    method = load_method("simplenorm")
+    stack = build(method, SHAPE, 5, eps=0.0)
+    for block, whole in zip(layer_by_layer(method, SHAPE, 5, eps=0.0), stack.blocks, strict=True):
+        own, theirs = block.state_dict(), whole.state_dict()
+        assert own.keys() == theirs.keys()
+        assert all(torch.equal(own[key], theirs[key]) for key in own)
+        x = embedding(SHAPE, 2, 1)
+        assert torch.equal(block(x), whole(x))
+
+
+def test_walks_together_are_the_walks_alone() -> None:
+    laws = {"peri_ln": Law("adds", 0.3), "pre_ln": None}
+    rules = [load_method(name, {"dt": 0.3}) for name in laws]
+    stack = make_loud(build(rules[0], SHAPE, 2, bias=True, eps=0.0), 2)
+    x = embedding(SHAPE, 4, 1)
+    one_by_one, side_by_side = (
+        [Walk(rule, x, law) for rule, law in zip(rules, laws.values(), strict=True)] for _ in range(2)
+    )
+    for block in stack.blocks:
+        assert isinstance(block, Block)
+        together(side_by_side, block)
+        for alone in one_by_one:
+            alone.through(block)
+    for alone, beside in zip(one_by_one, side_by_side, strict=True):
+        assert torch.allclose(alone.x, beside.x, rtol=1e-12)
+        assert alone.laws == beside.laws
+        assert len(alone.rows) == len(beside.rows) == SHAPE.layers + 1
+        assert alone.rows[-1]["mean_abs"] == pytest.approx(beside.rows[-1]["mean_abs"], rel=1e-12)
+    assert side_by_side[0].slack.rms == pytest.approx(one_by_one[0].slack.rms, rel=1e-12)
+    assert side_by_side[0].slack.rms > 0
+    assert not torch.allclose(side_by_side[0].x, side_by_side[1].x)
+
+
+def test_a_check_does_not_wait_for_the_compiler() -> None:
+    code = """import sys, torch
+from repro.nn.method_api import load_method
+from repro.theory.battery import trained
+from repro.train.process import prepare_process
+prepare_process(1)
+trained(load_method("peri_ln"), 1, 8, 1, 0)
+print(torch.are_deterministic_algorithms_enabled(), "torch._dynamo" in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]

@@ -16,7 +16,7 @@ from repro.nn.method_api import load_method
 from repro.theory import hamiltonian
 from repro.theory.nets import Shape, Sublayer, build, embedding, make_loud, sublayers
 from repro.theory.sensitivity import local_sensitivity, slope, spectral_norm
-from repro.theory.uncertainty import law_slack, pair_slack, reach_of_differences, wasserstein
+from repro.theory.uncertainty import passed_on, reach_of_differences, wasserstein
 
 SHAPE = Shape(1, 8, 2)
 
@@ -72,10 +72,10 @@ def test_the_bound_on_differences_by_hand() -> None:
         stack.blocks[1].mlp_site.norm_out.weight[2] = -3.0  # type: ignore[union-attr,index]
     assert reach_of_differences(sublayers(stack), 8) == pytest.approx(2 * math.sqrt(8) * 0.5 * (5 + 3))
     x = embedding(SHAPE, 2, 0, batch=6)
-    assert 0 < pair_slack(stack, x, x + 1) <= 1
-    slack, amplified = law_slack(stack, x, x + 1)
-    assert 0 < slack <= 1
-    assert amplified > 0
+    passed = passed_on(stack, x, x + 1)
+    assert 0 < passed.pairs <= 1
+    assert 0 < passed.laws <= 1
+    assert passed.amplification > 0
     with pytest.raises(ValueError, match="does not end in a norm"):
         reach_of_differences(sublayers(build(load_method("pre_ln"), SHAPE, 0)), 8)
 

@@ -59,8 +59,8 @@ def job(folder: Path, micro_batch: int | None = None) -> dict[str, Any]:
 
 
 def limits(stop: list[int] | None = None, **changes: Any) -> Limits:
-    """Without limits, but for `changes`."""
-    fields: dict[str, Any] = {"deadline": None, "wall": None, "checkpoint_share": 0.01, "checkpoint_longest": 1e9}
+    """Without limits, but for `changes`; nothing is saved unasked, or a slow machine would leave it to the next run."""
+    fields: dict[str, Any] = {"deadline": None, "wall": None, "checkpoint_share": 1e-9, "checkpoint_longest": 1e9}
     return Limits(stop=[] if stop is None else stop, **(fields | changes))
 
 

@@ -24,7 +24,7 @@ INFO = {
     "says": "RMS(x_D) is at most RMS(x_0) + dt * sum(max |gamma| + RMS(beta)) over all sub-layers, for any weights",
     "ref": "paper_a",
     "rules": 1,
-    "seconds": 80.0,
+    "seconds": 50.0,
     "memory_gb": 3.0,
     "params": {
         "layers": 48,

@@ -20,7 +20,7 @@ INFO = {
     "says": "LN outputs lie on an ellipsoid (eps = 0), so sup <p, f> = <p, beta> + sqrt(d) ||Gamma p|| is finite",
     "ref": "paper_a",
     "rules": 1,
-    "seconds": 5.0,
+    "seconds": 1.0,
     "memory_gb": 2.0,
     "params": {
         "ellipsoid_width": 1600,

@@ -15,7 +15,7 @@ INFO = {
     "says": "SimpleNorm's state stays below RMS(x_0) + sum(max |gamma|), Post-LN's below max |gamma| + RMS(beta)",
     "ref": "papers.md 5.5",
     "rules": 1,
-    "seconds": 25.0,
+    "seconds": 18.0,
     "memory_gb": 2.0,
     "params": {
         "layers": 48,

@@ -14,7 +14,7 @@ INFO = {
     "says": "With the last linear map times c, ||J - I|| is proportional to c for Pre-LN, independent of c for Peri-LN",
     "ref": "paper_a",
     "rules": 1,
-    "seconds": 20.0,
+    "seconds": 12.0,
     "memory_gb": 2.0,
     "params": {"width": 32, "tokens": 8, "draws": 6, "factors": [1.0, 4.0, 16.0], "dt": 0.1, "iterations": 100},
     "values": {

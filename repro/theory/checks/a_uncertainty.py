@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -13,14 +14,14 @@ from repro.records.measured import Measured
 from repro.theory.growth import disturb_block
 from repro.theory.nets import Shape, ascend, build, embedding, make_loud, numbers, twice_differentiable
 from repro.theory.sensitivity import slope
-from repro.theory.uncertainty import amplification, law_slack, log_distance, pair_slack
+from repro.theory.uncertainty import amplification, log_distance, passed_on
 
 INFO = {
     "title": "Propagation of input uncertainty",
     "says": "Two inputs end at most ||x_0 - x'_0|| + 2 sqrt(d) sum(dt max |gamma|) apart, and so do two laws in W_1",
     "ref": "paper_a",
     "rules": 1,
-    "seconds": 20.0,
+    "seconds": 12.0,
     "memory_gb": 2.0,
     "params": {
         "layers": 48,
@@ -67,11 +68,7 @@ def _bounded(params: dict[str, Any], draw: int, key: int) -> list[dict[str, Any]
             stack = _stack("peri_ln", params, key, dt=dt)
             if weights == "scaled":
                 disturb_block(stack.blocks, torch.Generator().manual_seed(key))
-            laws, amplified = law_slack(stack, x, y)
-            rows.append(
-                {"draw": draw, "dt": dt, "weights": weights, "pairs": pair_slack(stack, x, y), "laws": laws,
-                 "amplification": amplified}
-            )  # fmt: skip
+            rows.append({"draw": draw, "dt": dt, "weights": weights} | asdict(passed_on(stack, x, y)))
     return rows
 
 
@@ -84,7 +81,7 @@ def _adversarial(params: dict[str, Any], key: int) -> float:
     with twice_differentiable():
         for _ in ascend(log_distance(stack, x, y), weights, params["ascent_steps"], 0.1):
             continue
-    return pair_slack(stack, x, y)
+    return passed_on(stack, x, y).pairs
 
 
 def run(params: dict[str, Any], seed: int) -> Measured:
