@@ -192,9 +192,10 @@ def _undivided(config: dict[str, Any], devices: int) -> Iterator[str]:
     share, rest = divmod(sequences, devices)
     if rest or not share:
         yield f"{sequences} sequences a step are no multiple of {devices} devices"
+    elif sequences % micro_batch:
+        yield f"{sequences} sequences a step are no multiple of the micro-batch, {micro_batch}"
     elif share % min(share, micro_batch):
-        of = f"a step and device, of {devices}," if devices > 1 else "a step"
-        yield f"{share} sequences {of} are no multiple of the micro-batch, {micro_batch}"
+        yield f"{share} sequences a step and device are no multiple of the micro-batch, {micro_batch}"
 
 
 def _trained(

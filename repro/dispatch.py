@@ -128,6 +128,7 @@ def _training(root: Root, plan: Plan, run: Run, index: Index, options: Options) 
         "data": str(root.scratch / "data" / short(run.config.get("data", ""))),
         "weights": str(weights),
         "keep_weights": _keeps_weights(plan, run),
+        "metrics": list(run.metrics),
         "micro_batch": run.config["micro_batch"],
         "flops_per_token": flops_per_token(ModelSpec(**run.config["model"])) if run.config["task"] == "lm" else None,
         "flops_formula": FLOPS_FORMULA,

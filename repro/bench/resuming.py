@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import shutil
-import signal
 import time
 from functools import partial
 from pathlib import Path
@@ -82,8 +80,7 @@ def _time(folder: Path, ends: dict[str, bytes], name: str, share: float, expecte
     if share:
         process = _start(folder, own)
         process.join(share * expected)
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.join()
         if (own / "end").exists():
             raise NotEqualError("the run had ended before it was to be killed")

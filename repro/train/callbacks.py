@@ -21,7 +21,7 @@ GO_ON, STOP, TIME_OUT = 0, 1, 2
 
 
 def is_look(module: Training) -> bool:
-    """Whether losses, clock and flags are looked at after this step: a look waits for the accelerator.
+    """Whether losses are looked at after this step, and a checkpoint may be due: a look waits for the accelerator.
 
     A matter of the step alone, so that all processes of a run look at the same time.
     """
@@ -159,7 +159,7 @@ class Deadline(pl.Callback):
 
     def _agreed(self, module: Training) -> int:
         """What one process wants, all do after the same step."""
-        return highest(self._wish(), module.device) if is_look(module) else GO_ON
+        return highest(self._wish(), module.device)
 
     def _wish(self) -> int:
         if self.limit is not None and self.state.wall_seconds > self.limit:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.records.schema import RETRYABLE
+from repro.records.skeleton import eval_skeleton
 from repro.records.store import newest_record, write_record
 from repro.spec.errors import ReproError
 from repro.spec.paths import Root
@@ -58,7 +59,6 @@ class Worker:
         self.root = Root(Path(batch["root"]))
         self.world = World(**batch["world"])
         self.stop: list[int] = []
-        self.failed_evals = 0  # of the run at hand: one that is tried again needs the weights
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, lambda received, _frame: self.stop.append(received))
 
@@ -74,10 +74,11 @@ class Worker:
                 self.pipe.send({"event": "busy", "id": job["id"]})
                 return True
             self.pipe.send({"event": "job", "id": job["id"]})
-            self.failed_evals = 0
             record = job["record"] or self._made_meanwhile(job) or self._make(job, folder)
             if record is None:
                 return False
+            if self.world.launcher == "srun" and not job["record"] and record["status"] in ("failed", "oom"):
+                return False  # the others wait for this process: srun ends them, the next start finds the record
             if job["evals"] and record["status"] == "complete" and not self.batch["no_record"]:
                 from repro.train.measuring import measure
 
@@ -92,8 +93,15 @@ class Worker:
         """Removes what the run's records have made superfluous, by the rules of config/suite.yaml."""
         if record["status"] not in RETRYABLE or not self.batch["keep_failed"]:
             shutil.rmtree(folder, ignore_errors=True)
-        if not job.get("keep_weights", True) and not self.failed_evals:
+        if not job.get("keep_weights", True) and self._is_measured(job, record):
             Path(job["weights"]).unlink(missing_ok=True)
+
+    def _is_measured(self, job: dict[str, Any], record: dict[str, Any]) -> bool:
+        """Whether every metric is there: one that failed needs the weights when it is tried again."""
+        sha256, known = record["weights_sha256"], job["superseded"]
+        bases = [eval_skeleton(job["base"], sha256, name, job["eval_tokens"])["base"] for name in job["metrics"]]
+        found = [newest_record(self.root, base, known.get(base["id"], 0)) for base in bases]
+        return all(one is not None and one["status"] == "complete" for one in found)
 
     def _warn(self, job: dict[str, Any], text: str) -> None:
         self.pipe.send({"event": "warning", "text": f"{job['alias']}: {text}"})
@@ -122,7 +130,6 @@ class Worker:
 
     def write(self, record: dict[str, Any]) -> dict[str, Any]:
         """Seals and writes a record, unless this is a try-out; returns it."""
-        self.failed_evals += record["kind"] == "eval" and record["status"] != "complete"
         record = record | {"created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         if not self.batch["no_record"]:
             write_record(self.root, record)

@@ -6,6 +6,8 @@ import math
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -139,16 +141,18 @@ def _fit(module: Training, found: dict[str, Any] | None, job: dict[str, Any], li
 
     first = limits.world.rank == 0
     keeper = Checkpoint(save if first else _nothing, limits.checkpoint_share, limits.checkpoint_longest)
+    restore = _Restore(found)  # first, so that no other one talks to processes that start elsewhere
     callbacks = [
+        restore,
         Throughput(config, state),
         curve,
         Deadline(state, keeper, limits.deadline, limits.wall, limits.stop),
         keeper,
-        _Restore(found),
     ]
     trainer = make_trainer(config, job["device"], limits.world, callbacks)
     started, before = time.monotonic(), state.wall_seconds
-    trainer.fit(module, train_dataloaders=StepStream(module.task, state.step, config["steps"]))
+    with restore.no_signal_before_start():
+        trainer.fit(module, train_dataloaders=StepStream(module.task, state.step, config["steps"]))
     state.wall_seconds = before + time.monotonic() - started
 
 
@@ -162,12 +166,26 @@ class _Restore(pl.Callback):
     def __init__(self, found: dict[str, Any] | None) -> None:
         self.found, self.on_term = found, signal.getsignal(signal.SIGTERM)
 
+    @contextmanager
+    def no_signal_before_start(self) -> Iterator[None]:
+        """Holds SIGTERM back until our handler is there again.
+
+        Lightning's talks to the other processes from inside the signal, and ends the program; ours sets a flag.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, self.on_term)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
     def on_train_start(self, trainer: pl.Trainer, module: Training) -> None:  # type: ignore[override]
         """Runs after all other set-up, before the first step. Raises BadDataError where processes start apart."""
-        # Lightning's handler talks to the other processes from inside the signal; ours sets a flag.
         signal.signal(signal.SIGTERM, self.on_term)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         step = module.state.step
-        if highest(step, module.device) != step or -highest(-step, module.device) != step:
+        last, first = highest(step, module.device), -highest(-step, module.device)
+        if last != first:
             message = (
                 "the processes of this run see different checkpoints: is scratch/ on a disk that all of them share?"
             )

@@ -7,6 +7,7 @@ watches it for a while, and leaves if it is touched. No clocks are compared, and
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -21,6 +22,9 @@ from repro.spec.errors import CannotWriteError, problem_error
 BEAT_SECONDS = 10.0
 AGE_SECONDS = 90.0  # a lock that is not touched for so long is nobody's; above the minute that NFS keeps attributes
 POLL_SECONDS = 1.0
+
+# What file systems without such locks answer: then the heartbeat alone decides.
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 Tell = Callable[[str], None]
 
@@ -46,10 +50,15 @@ def lease(folder: Path, tell: Tell) -> Iterator[bool]:
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            told = True
         except BlockingIOError:
             yield False
             return
-        other = _other_machine(path)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            told = False
+        other = _holder(path, here=not told)
         if other and _is_alive(path, other, tell):
             yield False
             return
@@ -57,18 +66,21 @@ def lease(folder: Path, tell: Tell) -> Iterator[bool]:
         stream.truncate(0)
         stream.write(mine)
         stream.flush()
+        os.fsync(stream.fileno())
         if other and not _is_still(path, mine):
             yield False
             return
-        yield True
-        stream.truncate(0)  # a run that ended leaves no holder to wait for
+        try:
+            yield True
+        finally:
+            stream.truncate(0)  # a run that ended leaves no holder to wait for
 
 
-def _other_machine(path: Path) -> str | None:
-    """The job of a holder that was on another machine, in words; None where there is none."""
+def _holder(path: Path, here: bool) -> str | None:
+    """The job of a holder on another machine, or `here` too, in words; None where there is none."""
     try:
         holder = json.loads(path.read_text("utf-8"))
-        return None if holder["host"] == platform.node() else f"job {holder.get('job')}"
+        return None if holder["host"] == platform.node() and not here else f"job {holder.get('job')}"
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -76,7 +88,7 @@ def _other_machine(path: Path) -> str | None:
 def _is_alive(path: Path, holder: str, tell: Tell) -> bool:
     """Whether the lock is touched while we look at it."""
     first, end = _touched(path), time.monotonic() + AGE_SECONDS
-    tell(f"its lock is held on another machine ({holder}); watching it for up to {AGE_SECONDS:.0f} s")
+    tell(f"its lock is held by another process ({holder}); watching it for up to {AGE_SECONDS:.0f} s")
     while time.monotonic() < end:
         time.sleep(POLL_SECONDS)
         if _touched(path) != first:

@@ -26,6 +26,7 @@ from repro.records.store import newest_record, write_record
 from repro.spec.errors import MissingError, Problem, ReproError, StoppedError, problem_error
 from repro.spec.paths import Root
 from repro.train.lease import BEAT_SECONDS, beat
+from repro.train.starts import count_starts
 from repro.train.world import PEER_LOST, VARIABLES, World, agreed_port, free_port
 
 POLL_SECONDS = 0.05
@@ -51,9 +52,15 @@ class Child:
     begun: float = field(default_factory=time.monotonic)
     beaten: float = 0.0
     broken: float = 0.0
+    first_code: int = 0
     over_memory: float | None = None
     error: Event | None = None
     fault: Event | None = None
+
+    @property
+    def code(self) -> int:
+        """The exit code of the process that ended first of those that did not end well, or of our own one."""
+        return self.first_code or self.process.returncode
 
     def everyone(self) -> list[subprocess.Popen[bytes]]:
         """The training processes of this node."""
@@ -92,7 +99,7 @@ def _start(batch: dict[str, Any]) -> Child:
     log = Path(batch["log"])
     log.parent.mkdir(parents=True, exist_ok=True)
     first = World(**batch["world"])
-    port = agreed_port(os.environ) if first.launcher == "srun" else free_port()
+    port = agreed_port(os.environ, batch["meeting"]) if first.launcher == "srun" else free_port()
     training = any(job["record"] is None for job in batch["jobs"])
     worlds = [first, *(first.started_here() if training else ())]
     with open(log, "ab") as stream:
@@ -178,7 +185,7 @@ def _note(child: Child, event: Event, queue: list[dict[str, Any]], outcome: Coun
         child.error = event
     elif kind == "fault":
         child.fault = event
-        child.job = next(job for job in queue if job["id"] == event["id"])
+        child.job = next((job for job in queue if job["id"] == event["id"]), None)  # None: the first one told its own
         child.step = event["step"]
         child.process.kill()  # it waits for a process that has ended
     listen(event | {"job": child.job})
@@ -207,6 +214,7 @@ def _watch_group(child: Child) -> None:
     if first is None and not faults:
         return
     child.broken = child.broken or time.monotonic()
+    child.first_code = child.first_code or next((code or 0 for code in faults if code != PEER_LOST), 0)
     if faults and set(faults) == {PEER_LOST} and time.monotonic() - child.broken < LAST_WORDS_SECONDS:
         return
     for process in child.everyone():
@@ -237,19 +245,22 @@ def _judge(
     stopped: list[int],
 ) -> None:
     """After a child's end: go on, give up one run with a record, or give up all with an error."""
-    code, job = child.process.returncode, child.job
+    code, job = child.code, child.job
+    of_srun = batch["world"]["launcher"] == "srun"
+    if child.error is not None:
+        raise _error(child.error)
+    if child.fault is not None and job is not None:
+        _end(batch, job, child, child.fault["status"], child.fault["reason"], queue, outcome)
+        if of_srun:  # the others wait for a process that has ended: srun ends them, the record stands
+            raise StoppedError([Problem("run", None, "", child.fault["reason"])])
+        return
     if code == 0 and batch["world"]["rank"] > 0:
         queue.clear()
     if code == 0 and not queue:
         return
-    if child.error is not None:
-        raise _error(child.error)
     if code == EXIT_STOPPED or stopped:
         raise StoppedError([Problem("run", None, "", "stopped before the end; the same command goes on")])
-    if child.fault is not None and job is not None:
-        _end(batch, job, child, child.fault["status"], child.fault["reason"], queue, outcome)
-        return
-    if batch["world"]["launcher"] == "srun" and child.over_memory is None:
+    if of_srun and child.over_memory is None:
         # Processes of other nodes have lost this one: the job as a whole is submitted again.
         raise StoppedError([Problem("run", None, "", f"a process of this run ended with code {code}")])
     place = (job["id"], child.protocol or f"step {child.step}") if job else ("", "")
@@ -312,9 +323,7 @@ def _write_end(batch: dict[str, Any], job: dict[str, Any], child: Child, status:
 
 def _progress(job: dict[str, Any], child: Child) -> dict[str, Any]:
     """Starts of a run and, if it is a training, how far it came."""
-    starts = Path(job["checkpoints"]) / "starts"
-    attempts = max(1, len(starts.read_text().splitlines()) if starts.is_file() else 1)
-    counted = {"attempts": attempts, "resumes": 0}
+    counted = {"attempts": max(1, count_starts(Path(job["checkpoints"]))), "resumes": 0}
     if job["kind"] == "check":
         return counted
     config, per_step = job["base"]["config"], job["base"]["config"]["tokens_per_step"]

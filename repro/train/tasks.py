@@ -73,7 +73,8 @@ class LanguageModel:
         Raises ValueError where a step cannot be shared out; the plan has refused that before.
         """
         share = max(1, self.per_step // ranks)
-        pieces, rest = divmod(share, min(self.micro_batch, share))
+        self.at_once = min(self.micro_batch, share)
+        pieces, rest = divmod(share, self.at_once)
         if rest:  # a smaller last piece would be another loader
             raise ValueError(f"{share} sequences a step are no multiple of the micro-batch, {self.micro_batch}")
         self.train = replace(self.train, rank=rank, ranks=ranks, accumulation=pieces)
@@ -94,8 +95,8 @@ class LanguageModel:
         available = self.validation.blocks(self.context)
         count = min(max(1, tokens // self.context), available)
         blocks = np.arange(count) * available // count
-        for start in range(0, count, self.micro_batch):
-            inputs, targets = self.validation.gather(blocks[start : start + self.micro_batch], self.context)
+        for start in range(0, count, self.at_once):
+            inputs, targets = self.validation.gather(blocks[start : start + self.at_once], self.context)
             yield torch.from_numpy(inputs), torch.from_numpy(targets)
 
     def loss_sums(self, model: nn.Module, batch: Batch) -> tuple[Tensor, int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from itertools import takewhile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,31 +13,30 @@ from repro.train.launch import Limits, recall, train
 from repro.train.outcome import end_fields, progress_fields
 from repro.train.process import find_device, seen_environment
 from repro.train.ranks import is_peer_loss
+from repro.train.starts import STARTS_ALLOWED, note_end, note_start
 from repro.train.state import TrainState
 from repro.train.world import PeerLostError
 
 if TYPE_CHECKING:
     from repro.train.child import Worker
 
-STARTS_ALLOWED = 5  # from one and the same checkpoint, counted over all jobs that tried
-
 
 def training(worker: Worker, job: dict[str, Any], folder: Path) -> dict[str, Any] | None:
     """What the worker adds to the record; None if the run was stopped before its end and can go on."""
     config, starts, resumed, state = job["base"]["config"], 1, 0, TrainState()
     try:
+        find_device(job["device"], worker.world.per_node)
+        job["unigram_entropy"] = _unigram_entropy(worker, config)
         state, found = recall(job, worker.pipe.send)
         starts, idle = note_start(folder, state.step)
         resumed = starts - 1 if found else 0
         if idle > STARTS_ALLOWED:
-            return _given_up(state, config, starts, resumed) | _seen(job)
-        find_device(job["device"], worker.world.per_node)
-        job["unigram_entropy"] = _unigram_entropy(worker, config)
-        done = train(config, job, state, found, _limits(worker, job), worker.pipe.send)
-        if done.state.status == "stopped":
-            return None
-        fields = end_fields(done, config, job, starts, resumed)
+            fields = _given_up(state, config, starts, resumed)
+        else:
+            done = train(config, job, state, found, _limits(worker, job), worker.pipe.send)
+            fields = {} if done.state.status == "stopped" else end_fields(done, config, job, starts, resumed)
     except ReproError:
+        note_end(folder)
         raise
     except Exception as error:  # any fault of a method or of the disk is a result, not the end of the chunk
         log_traceback(Path(job["log"]))
@@ -47,7 +45,9 @@ def training(worker: Worker, job: dict[str, Any], folder: Path) -> dict[str, Any
         status, reason = failure(error, worker.root.path)
         fields = progress_fields(state, config, starts, resumed)
         fields |= {"status": status, "status_detail": {"step": state.step, "reason": reason}}
-    return fields | _seen(job)
+    with suppress(OSError):  # a full disk has its own words already
+        note_end(folder)
+    return fields | _seen(job) if fields else None
 
 
 def follow(worker: Worker, job: dict[str, Any]) -> bool:
@@ -75,15 +75,6 @@ def follow(worker: Worker, job: dict[str, Any]) -> bool:
 
 def _silent(_: dict[str, Any]) -> None:
     """Steps and warnings are the first process's to tell."""
-
-
-def note_start(folder: Path, step: int) -> tuple[int, int]:
-    """Notes one more start of a run, from `step`: how many there have been, and how many in a row from there."""
-    path = folder / "starts"
-    with open(path, "a") as stream:
-        stream.write(f"{int(time.time())} {step}\n")
-    steps = [line.split()[-1] for line in path.read_text().splitlines()]
-    return len(steps), len(list(takewhile(str(step).__eq__, reversed(steps))))
 
 
 def _given_up(state: TrainState, config: dict[str, Any], starts: int, resumed: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from repro.spec.errors import ConfigError, Problem
 # What torch.distributed and Lightning read, and an outer launcher may have left behind.
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 FIRST_PORT, PORTS = 15_000, 10_000
+RESERVED_STEPS = 4_294_967_290  # from here on Slurm's numbers name a job's script or shell, no step of tasks
 PEER_LOST = 76  # exit code of a process that another one of its run has left alone
 
 
@@ -70,14 +71,25 @@ def find_world(alias: str, devices: int, nodes: int, environ: Mapping[str, str])
     tasks = _number(environ, "SLURM_NTASKS") if "SLURM_PROCID" in environ else 1
     if tasks == 1 and nodes == 1:
         return World(devices, devices, launcher="here" if devices > 1 else "none")
-    if "SLURM_JOB_ID" in environ and "SLURM_STEP_ID" not in environ and tasks in (1, devices):
+    in_step = "SLURM_STEP_ID" in environ and _number(environ, "SLURM_STEP_ID") < RESERVED_STEPS
+    if "SLURM_JOB_ID" in environ and not in_step and tasks in (1, devices):
         return World(devices, devices // nodes, launcher="allocation")
     if tasks != devices:
-        message = f"the plan has {devices} device(s) on {nodes} node(s) for this run, Slurm started {tasks} task(s)"
-        mend = f"use `srun --nodes={nodes} --ntasks={devices}`" if nodes > 1 else "use one task, or as many as devices"
-        raise ConfigError([Problem("SLURM_NTASKS", None, alias, f"{message}; {mend}")])
+        started = f"Slurm started {tasks} task(s)" if "SLURM_PROCID" in environ else "this is one process"
+        raise _misfit(alias, devices, nodes, started)
     rank = _number(environ, "SLURM_PROCID")
-    return World(devices, devices // nodes, rank, _number(environ, "SLURM_LOCALID", rank), "srun")
+    world = World(devices, devices // nodes, rank, _number(environ, "SLURM_LOCALID", rank % (devices // nodes)), "srun")
+    if world.local >= world.per_node or _number(environ, "SLURM_STEP_NUM_NODES", nodes) != nodes:
+        raise _misfit(alias, devices, nodes, f"Slurm laid its {tasks} tasks out otherwise")
+    return world
+
+
+def _misfit(alias: str, devices: int, nodes: int, found: str) -> ConfigError:
+    message = f"the plan has {devices} device(s) on {nodes} node(s) for this run; {found}"
+    mend = "use one task, or as many as devices"
+    if nodes > 1:
+        mend = f"use `srun --nodes={nodes} --ntasks={devices} --ntasks-per-node={devices // nodes}`"
+    return ConfigError([Problem("SLURM_NTASKS", None, alias, f"{message}; {mend}")])
 
 
 def _number(environ: Mapping[str, str], key: str, default: int | None = None) -> int:
@@ -94,7 +106,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def agreed_port(environ: Mapping[str, str]) -> int:
-    """The port that all tasks of one step of Slurm come to by themselves."""
+def agreed_port(environ: Mapping[str, str], meeting: int) -> int:
+    """The port that all tasks of one step of Slurm come to by themselves, for the `meeting`-th run of their command."""
     job, step = _number(environ, "SLURM_JOB_ID"), _number(environ, "SLURM_STEP_ID", 0)
-    return FIRST_PORT + (job * 7 + step) % PORTS
+    return FIRST_PORT + (job * 7 + step + meeting * 101) % PORTS

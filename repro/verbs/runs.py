@@ -37,13 +37,14 @@ def run(
     left = seconds_left(deadline)
     options = Options(None if left is None else time.time() + left, steps, no_record)
     missing = runs if no_record else todo(plan, runs, index)
-    for group in _by_process(missing):
+    for meeting, group in enumerate(_by_process(missing)):
         batch = make_batch(root, plan, group, index, options)
         world = find_world(group[0].alias, group[0].cost.devices, group[0].task.nodes, os.environ)
         if world.launcher == "allocation":  # this very command again, once for each device
             words = world.start_tasks([sys.executable, "-m", "repro", *sys.argv[1:]])
             os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
-        batch["world"], first = asdict(world), world.rank == 0
+        batch |= {"world": asdict(world), "meeting": meeting}
+        first = world.rank == 0
         progress = Progress(len(group), root if first and not no_record else None)
         try:
             run_jobs(batch, progress)

@@ -63,6 +63,7 @@ def main() -> None:
             print(f"{run['alias']}: {record['attempts']} starts, {record['resumes']} resumed: equal", flush=True)
     finally:
         shutil.rmtree(folder)
+    assert met >= asked.kills / 2, f"only {met} kills met a run at work"
     print(f"{met} kills of {runs} runs in {time.monotonic() - started:.0f} s")
 
 

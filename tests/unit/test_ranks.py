@@ -62,19 +62,25 @@ print(json.dumps({"weights": found, "curve": state.curve(), "status": state.stat
 """
 
 
-def two(folder: Path, settings: dict[str, Any], *options: dict[str, Any]) -> list[dict[str, Any]]:
-    """The same training by two processes, each with options of its own if there are two."""
+def start_two(folders: list[Path], settings: dict[str, Any], *options: dict[str, Any]) -> list[tuple[int, str, str]]:
+    """The same training by two processes, each with options of its own if there are two: exit code, output, errors."""
     port, both = free_port(), []
     for rank in (0, 1):
         world = World(2, 2, rank, rank, "here").environment("127.0.0.1", port)
         own = options[rank % len(options)] if options else {}
-        words = [sys.executable, "-c", TRAINER, str(folder), str(rank), json.dumps(settings), json.dumps(own)]
+        words = [sys.executable, "-c", TRAINER, str(folders[rank]), str(rank), json.dumps(settings), json.dumps(own)]
         path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
         environ = os.environ | world | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         both.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ))
     outputs = [process.communicate(timeout=240) for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
-    return [json.loads(out) for out, _ in outputs]
+    return [(process.returncode, *said) for process, said in zip(both, outputs, strict=True)]
+
+
+def two(folder: Path, settings: dict[str, Any], *options: dict[str, Any]) -> list[dict[str, Any]]:
+    """What both processes end with."""
+    ends = start_two([folder, folder], settings, *options)
+    assert [code for code, *_ in ends] == [0, 0], ends
+    return [json.loads(out) for _, out, _ in ends]
 
 
 def furthest(ours: dict[str, list[float]], theirs: Any) -> float:
@@ -125,6 +131,14 @@ def test_what_one_process_is_told_all_do_after_the_same_step(tmp_path: Path) -> 
     both = two(folder, {}, {}, {"stop_at": 5})
     assert [(found["status"], found["step"]) for found in both] == [("stopped", 5)] * 2
     assert [path.name for path in sorted((folder / "ckpt").glob("*.pt"))] == ["step-000000005.pt"]
+
+
+def test_processes_that_see_different_checkpoints_are_refused(tmp_path: Path) -> None:
+    """scratch/ on a disk of each node's own: one would go on at step 3, the other begin."""
+    folders = [write_data(tmp_path / name) for name in ("one", "other")]
+    run(folders[0], config(), stop_at=3)
+    ends = start_two(folders, {})
+    assert all(code != 0 and "see different checkpoints" in err for code, _, err in ends), ends
 
 
 def test_only_the_loss_of_a_neighbour_is_no_fault_of_the_run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -13,7 +14,7 @@ import pytest
 from repro.spec.errors import ConfigError
 from repro.train import lease as leases
 from repro.train.lease import beat, lease
-from repro.train.training import STARTS_ALLOWED, note_start
+from repro.train.starts import count_starts, note_end, note_start
 from repro.train.world import World, agreed_port, find_world, free_port
 
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
@@ -72,10 +73,10 @@ def test_tasks_of_slurm_are_the_processes() -> None:
             1,
             1,
             2,
-            "the plan has 1 device(s) on 1 node(s) for this run, Slurm started 2 task(s); use one task",
+            "the plan has 1 device(s) on 1 node(s) for this run; Slurm started 2 task(s); use one task",
         ),
-        (4, 1, 2, "4 device(s) on 1 node(s) for this run, Slurm started 2 task(s)"),
-        (4, 2, 1, "Slurm started 1 task(s); use `srun --nodes=2 --ntasks=4`"),
+        (4, 1, 2, "4 device(s) on 1 node(s) for this run; Slurm started 2 task(s)"),
+        (4, 2, 1, "Slurm started 1 task(s); use `srun --nodes=2 --ntasks=4 --ntasks-per-node=2`"),
         (4, 2, 3, "Slurm started 3 task(s)"),
         (1, 1, 0, "Slurm started 0 task(s)"),
     ],
@@ -85,6 +86,21 @@ def test_case_w04_another_number_of_tasks_is_refused(devices: int, nodes: int, t
         find_world("a_run", devices, nodes, task(0, tasks))
     assert said in str(caught.value)
     assert "a_run" in str(caught.value)
+
+
+@pytest.mark.parametrize("layout", [{"SLURM_LOCALID": "2"}, {"SLURM_LOCALID": "0", "SLURM_STEP_NUM_NODES": "1"}])
+def test_tasks_that_are_laid_out_otherwise_are_refused(layout: dict[str, str]) -> None:
+    """Three tasks on one node and one on the other: each would take a device that is not there."""
+    with pytest.raises(ConfigError, match="laid its 4 tasks out otherwise; use `srun --nodes=2 --ntasks=4"):
+        find_world("a_run", 4, 2, task(3, 4, **layout))
+
+
+def test_the_shell_of_an_allocation_is_no_task() -> None:
+    """Slurm numbers it as a step; without an allocation the message names none."""
+    shell = task(0, 4) | {"SLURM_STEP_ID": "4294967290"}
+    assert find_world("a", 4, 1, shell).launcher == "allocation"
+    with pytest.raises(ConfigError, match=r"on 2 node\(s\) for this run; this is one process; use `srun"):
+        find_world("a", 4, 2, {})
 
 
 @pytest.mark.parametrize("text", ["", "two", "-1", "1e3", "2(x2)"])
@@ -102,12 +118,15 @@ def test_tasks_come_to_one_port_and_jobs_to_others() -> None:
     assert 1024 < free_port() < 65536
 
 
-def test_starts_are_counted_by_where_they_began(tmp_path: Path) -> None:
+def test_starts_are_counted_by_where_they_began_and_how_they_ended(tmp_path: Path) -> None:
     assert [note_start(tmp_path, 0) for _ in range(3)] == [(1, 1), (2, 2), (3, 3)]
     assert note_start(tmp_path, 40) == (4, 1)
     assert note_start(tmp_path, 40) == (5, 2)
-    assert note_start(tmp_path, 400)[1] == 1
-    assert STARTS_ALLOWED >= 2
+    note_end(tmp_path)
+    assert note_start(tmp_path, 40) == (6, 1), "what ended in words is no death"
+    assert note_start(tmp_path, 400) == (7, 1)
+    assert count_starts(tmp_path) == 7
+    assert count_starts(tmp_path / "none") == 0
 
 
 # The lease
@@ -151,13 +170,30 @@ def test_the_lock_of_a_dead_process_of_this_machine_is_free_at_once(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("quick")
+def test_without_locks_of_the_file_system_the_heartbeat_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(leases.fcntl, "flock", unsupported)
+    with lease(tmp_path, lambda _: None) as first:
+        assert first
+        holder = threading.Timer(0.2, beat, [tmp_path])
+        holder.start()
+        with lease(tmp_path, lambda _: None) as second:
+            assert not second
+        holder.join()
+
+
+@pytest.mark.usefixtures("quick")
 def test_an_old_lock_of_another_machine_is_taken_over_with_a_message(tmp_path: Path) -> None:
     path, said = held_elsewhere(tmp_path / "run"), list[str]()
     os.utime(path, (1, 1))
     with lease(tmp_path / "run", said.append) as mine:
         assert mine
         assert "another-machine" not in path.read_text()
-    assert "held on another machine (job 12)" in said[0]
+    assert "held by another process (job 12)" in said[0]
     assert said[1].endswith("taken over")
 
 
@@ -177,14 +213,13 @@ def test_of_two_that_take_over_the_last_to_write_has_it(tmp_path: Path, monkeypa
     """Where locks of the file system do not reach over machines."""
     path = held_elsewhere(tmp_path / "run")
     monkeypatch.setattr(leases.fcntl, "flock", lambda *_: None)
-    mine = leases._is_alive
+    mine = leases._is_still
 
-    def slower(*words: object) -> bool:
-        found = mine(*words)  # type: ignore[arg-type]
-        threading.Timer(0.02, path.write_text, ['{"host": "a-third-machine", "job": null, "pid": 4}\n']).start()
-        return found
+    def later(place: Path, written: str) -> bool:
+        place.write_text('{"host": "a-third-machine", "job": null, "pid": 4}\n')
+        return mine(place, written)
 
-    monkeypatch.setattr(leases, "_is_alive", slower)
+    monkeypatch.setattr(leases, "_is_still", later)
     with lease(tmp_path / "run", lambda _: None) as won:
         assert not won
     assert "a-third-machine" in path.read_text()
