@@ -286,7 +286,9 @@ def report(campaign: Campaign, found: dict[str, Any], seconds: float, asked: arg
             "",
             f"{len(campaign.plan)} language-model runs of {asked.steps} steps in chunks of {asked.chunk}, submitted by"
             f" `snakemake --profile slurm`. {sum(campaign.done.values())} faults at random moments (seed {asked.seed}),"
-            " each on a run in the middle of its training that had written a checkpoint since it was last disturbed.",
+            " each aimed at a run in the middle of its training that had written a checkpoint since it was last"
+            " disturbed; it struck up to two seconds later, when some runs had ended and the next one of the chunk was"
+            " hit.",
             "",
             "| fault | times |",
             "|---|---|",
