@@ -110,10 +110,10 @@ def test_a_number_of_tasks_that_is_none(text: str) -> None:
 
 
 def test_tasks_come_to_one_port_and_jobs_to_others() -> None:
-    ports = {
-        agreed_port({"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}) for job in range(50) for step in (0, 1)
-    }
+    steps = [{"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)} for job in range(50) for step in (0, 1)]
+    ports = {agreed_port(step, 0) for step in steps}
     assert len(ports) == 100
+    assert len({agreed_port(steps[0], meeting) for meeting in range(50)}) == 50
     assert all(15_000 <= port < 25_000 for port in ports)
     assert 1024 < free_port() < 65536
 
