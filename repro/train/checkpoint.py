@@ -76,6 +76,15 @@ def newest(folder: Path, full_sha256: str) -> tuple[dict[str, Any] | None, list[
     return best, passed
 
 
+def set_aside(folder: Path, passed: list[str]) -> None:
+    """Renames what was found broken, so that later saves do not count it among the last two; a foreign file stays."""
+    for line in passed:
+        if not line.endswith(FOREIGN):
+            path = folder / line.partition(": ")[0]
+            with suppress(OSError):
+                path.rename(path.with_suffix(".broken"))
+
+
 WRAPPERS = ("_orig_mod.", "module.", "net.")  # what torch.compile, DDP and our own module put before a name
 
 

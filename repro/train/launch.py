@@ -58,14 +58,17 @@ class Finished:
     device: torch.device
 
 
-def recall(job: dict[str, Any], report: Report) -> tuple[TrainState, dict[str, Any] | None]:
+def recall(job: dict[str, Any], report: Report, tidy: bool = False) -> tuple[TrainState, dict[str, Any] | None]:
     """State of the newest valid checkpoint of this run and the checkpoint itself, or a fresh state and None.
 
-    Raises BadDataError where only checkpoints of other configurations are left: nobody asked for a fresh start.
+    With `tidy` broken ones are set aside, by one process of a run. Raises BadDataError where only checkpoints of other
+    configurations are left: nobody asked for a fresh start.
     """
     found, passed = ckpt.newest(Path(job["checkpoints"]), job["full_sha256"])
     for line in passed:
         report({"event": "warning", "text": f"{job['alias']}: checkpoint {line}; passed over"})
+    if tidy:
+        ckpt.set_aside(Path(job["checkpoints"]), passed)
     if found is None and any(line.endswith(ckpt.FOREIGN) for line in passed):
         message = "holds checkpoints of another configuration only; remove the folder for a fresh start"
         raise problem_error(BadDataError, f"scratch/ckpt/{job['id']}", "", message)

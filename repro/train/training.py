@@ -27,7 +27,7 @@ def training(worker: Worker, job: dict[str, Any], folder: Path) -> dict[str, Any
     try:
         find_device(job["device"], worker.world.per_node)
         job["unigram_entropy"] = _unigram_entropy(worker, config)
-        state, found = recall(job, worker.pipe.send)
+        state, found = recall(job, worker.pipe.send, tidy=True)
         starts, idle = note_start(folder, state.step)
         resumed = starts - 1 if found else 0
         if idle > STARTS_ALLOWED:

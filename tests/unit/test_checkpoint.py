@@ -273,6 +273,24 @@ def test_a_torch_file_made_by_hand_is_read_as_data(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_broken_file_that_is_set_aside_crowds_out_no_good_one(tmp_path: Path) -> None:
+    """10 is good, 20 is cut: after 15 and 25 both of these are there, not 20 and 25."""
+    folder = tmp_path / "ckpt"
+    for step in (10, 20):
+        ckpt.save(folder, step, content())
+    damage("cut", folder / "step-000000020.pt", tmp_path)
+    write(folder, "step-000000030.pt", 30, OTHER)
+    _, found = recall(job(tmp_path), lambda _: None, tidy=True)
+    assert found is not None
+    assert found["step"] == 10
+    assert (folder / "step-000000020.broken").is_file()
+    assert (folder / "step-000000030.pt").is_file(), "a foreign one is the user's to remove"
+    for step in (15, 25):
+        ckpt.save(folder, step, content())
+    good = [path.name for path in sorted(folder.glob("step-*.pt")) if ckpt.newest(folder, HASH)[0] is not None]
+    assert good[:2] == ["step-000000015.pt", "step-000000025.pt"]
+
+
 # Case T10: names and weights of a checkpoint
 def rewrite(path: Path, change: Any) -> None:
     """A checkpoint with other content and a hash that fits."""
