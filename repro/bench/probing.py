@@ -43,7 +43,7 @@ class Size:
 
 # Copying all weights costs most beside few tokens a step, so the wide model gets few.
 WIDE = {"n_layer": 2, "n_head": 12, "d_model": 768, "context": 64, "vocab": 256}
-SIZES = (Size("tier desk", 10, {}), Size("width of GPT-2", 6, {"model": WIDE, "tokens_per_step": 512}))
+SIZES = (Size("tier desk", 10, {}), Size("width of GPT-2", 4, {"model": WIDE, "tokens_per_step": 512}))
 
 
 @ratio("P18", "a training with probes / without", _PACKAGES)
