@@ -21,6 +21,7 @@ from typing import Any
 
 from repro.cluster import adoption, leave_allocation, orphans, read_refusals
 from repro.plan import Plan, Run, build_plan
+from repro.price import price_lines
 from repro.records.index import Index, eval_id, load_index
 from repro.records.store import replace_text
 from repro.spec.claims import PAPERS
@@ -270,6 +271,10 @@ class Dag:
             f" at most {asked['runtime'].removesuffix('m')} minutes and {price:.1f} GPU hours"
         )
 
+    def price(self) -> list[str]:
+        """What the missing chunks will take of accelerators, by experiment, as lines of text."""
+        return price_lines(run for chunk in self.missing for run in self.chunks[chunk])
+
     def threads(self) -> int:
         """Threads of a chunk's job; the tier fixes them."""
         return max((run.task.threads for run in self.plan.runs.values()), default=1)
@@ -338,6 +343,8 @@ def read_dag(tier: str | None, main: bool, remote: bool = False) -> Dag:
     gc.disable()
     try:
         dag = _read(tier, main)
+        for line in dag.price() if main else ():
+            print(line, file=sys.stderr)
         dag.left = orphans(dag.root) if main and remote and dag.missing else {}
         return dag
     finally:

@@ -7,6 +7,7 @@ from typing import Any
 from repro.dag import is_missing, views, write_key
 from repro.dispatch import find_runs
 from repro.plan import Plan, Run, build_plan
+from repro.price import price_lines
 from repro.records.index import load_index
 from repro.spec.catalogue import TierTask
 from repro.spec.errors import ConfigError, problem_error, suggest
@@ -31,7 +32,10 @@ def plan(tier: str | None, experiments: list[str] | None, methods: list[str] | N
     else:
         price = [(r.id, s, *_price(r), r.alias) for r, s in rows]
         columns(price, ("id", "state", "device", "minutes", "GPU hours", "memory GB", "alias"))
-    _summary(whole, [run for run, state in rows if state == "missing"])
+    missing = [run for run, state in rows if state == "missing"]
+    for line in price_lines(missing) if cost else ():
+        say(line)
+    _summary(whole, missing)
 
 
 def _price(run: Run) -> tuple[str, str, str, str]:

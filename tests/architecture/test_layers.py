@@ -20,10 +20,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "cost": frozenset({"spec"}),
     "cells": frozenset({"spec", "cost"}),
     "plan": frozenset({"spec", "cost", "cells"}),
+    "price": frozenset({"plan"}),
     "records": frozenset({"spec", "plan"}),
     "stats": frozenset({"spec", "plan", "records"}),
     "cluster": frozenset({"spec", "records"}),
-    "dag": frozenset({"spec", "plan", "records", "cluster", "data"}),  # data: only to check token files that are there
+    # data: only to check token files that are there
+    "dag": frozenset({"spec", "plan", "price", "records", "cluster", "data"}),
     "report": frozenset({"spec", "plan", "cost", "records", "stats", "dag"}),
     "dispatch": frozenset({"spec", "plan", "cost", "records", "dag"}),
     "methods": frozenset({"nn"}),
@@ -43,6 +45,7 @@ TORCH_FREE = {
     "cost",
     "cells",
     "plan",
+    "price",
     "records",
     "stats",
     "cluster",

@@ -399,6 +399,21 @@ def test_a_chunk_says_what_it_runs_on_and_what_that_costs() -> None:
         assert ("1 GPU," in said) == (runs[0].cost.device == "gpu")
 
 
+def test_the_price_is_told_by_experiment_before_anything_starts() -> None:
+    plan = build_plan(find_root(), "paper")
+    dag = Dag(plan.configuration.root, plan, plan.chunks(), missing=list(plan.chunks()))
+    head, *rows, whole = dag.price()
+    assert head.split()[0] == "experiment"
+    on_gpu = [run for run in plan.runs.values() if run.cost.device == "gpu"]
+    assert [row.split()[0] for row in rows] == sorted({run.experiments[0] for run in on_gpu})
+    name, runs, gpus, longest, hours = whole.split()
+    assert (name, int(runs), gpus) == ("all", len(on_gpu), "1")
+    assert float(longest) == round(max(run.cost.minutes for run in on_gpu))
+    assert float(hours) == pytest.approx(sum(run.cost.gpu_hours for run in on_gpu), abs=0.06)
+    smoke = build_plan(find_root(), "smoke")
+    assert Dag(smoke.configuration.root, smoke, smoke.chunks(), missing=list(smoke.chunks())).price() == []
+
+
 def submit_line(asked: dict[str, Any], threads: int) -> list[str]:
     """What the executor gives sbatch for these resources."""
     from snakemake_executor_plugin_slurm.submit_string import get_submit_command
