@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from repro.plan import Run
+from repro.spec.lines import aligned
 
 HEAD = ("experiment", "runs", "GPUs a run", "longest run, minutes", "GPU hours")
 
@@ -30,9 +31,4 @@ def _row(name: str, runs: list[Run]) -> tuple[str, ...]:
 def price_lines(missing: Iterable[Run]) -> list[str]:
     """The same as aligned lines of text; empty where no accelerator is needed."""
     rows = list(price_rows(missing))
-    if not rows:
-        return []
-    widths = [max(len(row[place]) for row in (HEAD, *rows)) for place in range(len(HEAD))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (HEAD, *rows)
-    ]
+    return aligned(rows, HEAD) if rows else []

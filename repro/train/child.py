@@ -98,6 +98,8 @@ class Worker:
 
     def _is_measured(self, job: dict[str, Any], record: dict[str, Any]) -> bool:
         """Whether every metric is there: one that failed needs the weights when it is tried again."""
+        if record["status"] != "complete" or self.batch["no_record"]:
+            return False  # there are no weights, or nothing is measured
         sha256, known = record["weights_sha256"], job["superseded"]
         bases = [eval_skeleton(job["base"], sha256, name, job["eval_tokens"])["base"] for name in job["metrics"]]
         found = [newest_record(self.root, base, known.get(base["id"], 0)) for base in bases]

@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
-from repro.spec.errors import CannotWriteError, problem_error
+from repro.spec.errors import CannotWriteError, ReproError, problem_error
 
 BEAT_SECONDS = 10.0
 AGE_SECONDS = 90.0  # a lock that is not touched for so long is nobody's; above the minute that NFS keeps attributes
@@ -40,25 +41,12 @@ def lease(folder: Path, tell: Tell) -> Iterator[bool]:
     Where the last holder was on another machine, this waits until its lock is old or seen to be alive.
     """
     path = folder / "lock"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = open(path, "a+")  # noqa: SIM115 - held until the run ends
-    except OSError as error:
-        raise problem_error(
-            CannotWriteError, f"{folder.parent.name}/{folder.name}", "lock", str(error.strerror)
-        ) from None
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            told = True
-        except BlockingIOError:
+    with _opened(path) as stream:
+        locked = _lock(stream)
+        if locked is False:
             yield False
             return
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
-            told = False
-        other = _holder(path, here=not told)
+        other = _holder(path, here=locked is None)
         if other and _is_alive(path, other, tell):
             yield False
             return
@@ -74,6 +62,32 @@ def lease(folder: Path, tell: Tell) -> Iterator[bool]:
             yield True
         finally:
             stream.truncate(0)  # a run that ended leaves no holder to wait for
+
+
+def _opened(path: Path) -> IO[str]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "a+")
+    except OSError as error:
+        raise _cannot(path, error) from None
+
+
+def _cannot(path: Path, error: OSError) -> ReproError:
+    folder = path.parent
+    return problem_error(CannotWriteError, f"{folder.parent.name}/{folder.name}", "lock", str(error.strerror))
+
+
+def _lock(stream: IO[str]) -> bool | None:
+    """Whether the kernel gives us the lock; None where the file system has no locks."""
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return None
+        raise _cannot(Path(stream.name), error) from None
+    return True
 
 
 def _holder(path: Path, here: bool) -> str | None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from repro.spec.errors import printable
+from repro.spec.lines import aligned
 
 
 def emit(value: Any) -> None:
@@ -17,10 +17,8 @@ def emit(value: Any) -> None:
 
 def columns(rows: Iterable[Sequence[object]], header: Sequence[str]) -> None:
     """Left-aligned columns for people."""
-    texts = [[printable(str(cell)) for cell in row] for row in [header, *rows]]
-    widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
-    for row in texts:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in aligned(rows, header):
+        print(line)
 
 
 def say(text: str) -> None:

@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "cost": frozenset({"spec"}),
     "cells": frozenset({"spec", "cost"}),
     "plan": frozenset({"spec", "cost", "cells"}),
-    "price": frozenset({"plan"}),
+    "price": frozenset({"spec", "plan"}),
     "records": frozenset({"spec", "plan"}),
     "stats": frozenset({"spec", "plan", "records"}),
     "cluster": frozenset({"spec", "records"}),

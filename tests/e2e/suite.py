@@ -8,11 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -125,12 +127,24 @@ class Suite:
         """File of one record."""
         return self.record_folder / identity[:2] / f"{identity}.json"
 
+    def wait_for_checkpoint(self, identity: str) -> None:
+        """Until the run has a checkpoint."""
+        folder, deadline = self.path / "scratch" / "ckpt" / identity, time.monotonic() + TIMEOUT
+        while not list(folder.glob("step-*.pt")):
+            assert time.monotonic() < deadline, "waited in vain for a checkpoint"
+            time.sleep(0.05)
+
     def states(self) -> dict[str, tuple[int, int]]:
         """(mtime, inode) of each record file: what was not written again has kept both."""
         return {
             file.name: (file.stat().st_mtime_ns, file.stat().st_ino)
             for file in sorted(self.record_folder.rglob("*.json"))
         }
+
+
+def training_children(pid: int) -> list[psutil.Process]:
+    """The processes that train, below a `repro run`."""
+    return [c for c in psutil.Process(pid).children(recursive=True) if "repro.train.child" in c.cmdline()]
 
 
 def numbers(record: dict[str, Any]) -> dict[str, Any]:

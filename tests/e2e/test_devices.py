@@ -9,10 +9,9 @@ import sys
 import time
 from typing import Any
 
-import psutil
 import pytest
 
-from tests.e2e.suite import TIMEOUT, Suite, numbers
+from tests.e2e.suite import TIMEOUT, Suite, numbers, training_children
 
 STEPS = 50
 
@@ -89,24 +88,10 @@ def test_case_w04_another_number_of_tasks_is_refused_at_once(suite: Suite, ids: 
     assert suite.states() == before
 
 
-def children(pid: int) -> list[psutil.Process]:
-    """The training processes below a `repro run`."""
-    return [c for c in psutil.Process(pid).children(recursive=True) if "repro.train.child" in c.cmdline()]
-
-
-def wait_for_checkpoint(suite: Suite, identity: str) -> None:
-    """Until the run has a checkpoint."""
-    for _ in range(4800):
-        if list((suite.path / "scratch" / "ckpt" / identity).glob("step-*.pt")):
-            return
-        time.sleep(0.05)
-    raise AssertionError("no checkpoint within four minutes")
-
-
 def test_either_process_killed_both_start_again(suite: Suite, ids: list[str], alone: list[dict[str, Any]]) -> None:
     process = suite.start("repro", "run", ids[1])
-    wait_for_checkpoint(suite, ids[1])
-    both = children(process.pid)
+    suite.wait_for_checkpoint(ids[1])
+    both = training_children(process.pid)
     assert len(both) == 2
     both[1].send_signal(signal.SIGKILL)
     _, err = process.communicate(timeout=TIMEOUT)
@@ -119,7 +104,7 @@ def test_either_process_killed_both_start_again(suite: Suite, ids: list[str], al
 def test_stopped_on_two_devices_and_ended_on_one(suite: Suite, ids: list[str], alone: list[dict[str, Any]]) -> None:
     """Tokens a step and order of data stay; only the record's count of devices is the last one's."""
     process = suite.start("repro", "run", ids[2])
-    wait_for_checkpoint(suite, ids[2])
+    suite.wait_for_checkpoint(ids[2])
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 75, err

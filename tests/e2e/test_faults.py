@@ -49,6 +49,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
         methods=["pre_ln", *({"name": "faulty", "fault": fault} for fault in EXPECTED)],
     )
     (made.path / "repro" / "methods" / "faulty.py").write_text(FAULTY)
+    settings = made.path / "config" / "suite.yaml"
+    settings.write_text(settings.read_text("utf-8").replace("keep_weights: all", "keep_weights: none"), "utf-8")
     made.snakemake()
     return made
 
@@ -117,3 +119,11 @@ def test_failures_are_tried_once_more_when_asked_and_nothing_else_is(suite: Suit
     again = suite.snakemake()
     assert "Nothing to be done" in again.stdout + again.stderr
     suite.repro("records", "validate")
+
+
+def test_weights_go_by_the_rule_once_their_metrics_are_there(suite: Suite) -> None:
+    """`keep_weights: none`: no run leaves weights, however it ended, and every end is a record."""
+    assert list((suite.path / "scratch" / "final").glob("*.safetensors")) == []
+    evals = [record for record in suite.records().values() if record["kind"] == "eval"]
+    assert len(evals) >= 2
+    assert {record["status"] for record in evals} == {"complete"}

@@ -5,21 +5,19 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.e2e.suite import Suite, numbers
+from tests.e2e.suite import Suite, numbers, training_children
 
 STEPS = 150
 
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
-    """Three runs of one chunk, data prepared."""
-    made = Suite.make(tmp_path_factory.mktemp("resume") / "clone", steps=STEPS, seeds=3)
+    """Four runs of one chunk, data prepared."""
+    made = Suite.make(tmp_path_factory.mktemp("resume") / "clone", steps=STEPS, seeds=4)
     made.repro("data", "prepare", "embedded_lm")
     return made
 
@@ -32,7 +30,7 @@ def ids(suite: Suite) -> list[str]:
 
 @pytest.fixture(scope="module")
 def unbroken(suite: Suite, ids: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
-    """Records of the three runs, made by one chunk without a break; moved away afterwards."""
+    """Records of the four runs, made by one chunk without a break; moved away afterwards."""
     chunk = suite.plan()[0]["chunk"]
     suite.repro("run", chunk)
     records = {identity: suite.records()[f"{identity}.json"] for identity in ids}
@@ -40,31 +38,13 @@ def unbroken(suite: Suite, ids: list[str], tmp_path_factory: pytest.TempPathFact
     return records
 
 
-def wait_for_checkpoint(suite: Suite, identity: str, after: float) -> None:
-    """Until the run has a checkpoint younger than `after`."""
-    folder = suite.path / "scratch" / "ckpt" / identity
-    for _ in range(1200):
-        if any(file.stat().st_mtime > after for file in folder.glob("step-*.pt")):
-            return
-        time.sleep(0.05)
-    raise AssertionError("no checkpoint within a minute")
-
-
-def training_child(pid: int) -> psutil.Process:
-    """The child that trains, below a `repro run`."""
-    children = [
-        child for child in psutil.Process(pid).children(recursive=True) if "repro.train.child" in child.cmdline()
-    ]
-    assert len(children) == 1
-    return children[0]
-
-
 def test_killed_child_is_started_again_and_ends_as_the_unbroken_run(
     suite: Suite, ids: list[str], unbroken: dict[str, dict[str, object]]
 ) -> None:
     process = suite.start("repro", "run", ids[0])
-    wait_for_checkpoint(suite, ids[0], 0)
-    training_child(process.pid).send_signal(signal.SIGKILL)
+    suite.wait_for_checkpoint(ids[0])
+    (child,) = training_children(process.pid)
+    child.send_signal(signal.SIGKILL)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     record = suite.records()[f"{ids[0]}.json"]
@@ -79,7 +59,7 @@ def test_killed_process_group_resumes_from_another_folder(
 ) -> None:
     """As a node that goes down; and where the second start stands in the file system does not matter (C04)."""
     process = suite.start("repro", "run", ids[1])
-    wait_for_checkpoint(suite, ids[1], 0)
+    suite.wait_for_checkpoint(ids[1])
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert f"{ids[1]}.json" not in suite.records()
@@ -100,7 +80,7 @@ def test_deadline_and_signal_stop_between_steps_and_go_on(
 ) -> None:
     """Exit 75 without a record; the run alone gives the bits that it gave inside its chunk."""
     process = suite.start("repro", "run", ids[2])
-    wait_for_checkpoint(suite, ids[2], 0)
+    suite.wait_for_checkpoint(ids[2])
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 75, err
@@ -133,3 +113,21 @@ def test_two_starts_at_once_train_once(suite: Suite, ids: list[str], unbroken: d
     assert numbers(record) == numbers(unbroken[ids[0]])
     assert record["attempts"] == 1
     assert not any(name.startswith(f"{ids[0]}.1") for name in suite.records())
+
+
+def test_a_run_that_dies_wherever_it_is_started_is_given_up_and_can_be_tried_again(
+    suite: Suite, ids: list[str], unbroken: dict[str, dict[str, object]]
+) -> None:
+    """Five starts from one step without a word, each by another job; a retry begins to count anew."""
+    folder = suite.path / "scratch" / "ckpt" / ids[3]
+    folder.mkdir(parents=True)
+    (folder / "starts").write_text("".join(f"{number} 0\n" for number in range(5)))
+    suite.repro("run", ids[3])
+    record = suite.records()[f"{ids[3]}.json"]
+    assert (record["status"], record["attempts"]) == ("failed", 6)
+    assert record["status_detail"]["reason"].startswith("5 starts from step 0 ended without a word")
+    suite.repro("retry", "--failed", "--tier", "smoke")
+    suite.repro("run", ids[3])
+    again = suite.records()[f"{ids[3]}.1.json"]
+    assert (again["status"], again["supersedes"] is not None) == ("complete", True)
+    assert numbers(again) == numbers(unbroken[ids[3]])
