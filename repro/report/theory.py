@@ -141,13 +141,13 @@ def _chosen(plan: Plan, experiment: str) -> tuple[Drawing, ...]:
 
 
 def _layers(index: Index, cell: Cell) -> Iterator[dict[str, Any]]:
-    """Probed layers of a cell as one line; where a planned seed has none, each seed is a line of its own."""
+    """Probed layers of a cell; where a planned seed has none, the rows say that there is no mean (`apart`)."""
     rows = list(_rows(index, cell, "layers"))
     seeds = {row["seed"] for row in rows}
     whole = len(seeds) == len(cell.run_ids)
     for row in rows:
-        name = cell.label if whole else f"{cell.label} seed {row['seed']} ({len(seeds)} of {len(cell.run_ids)} seeds)"
-        yield {**row, "method": name}
+        name = cell.label if whole else f"{cell.label} ({len(seeds)} of {len(cell.run_ids)} seeds)"
+        yield {**row, "method": name, "apart": not whole}
 
 
 def _rows(index: Index, cell: Cell, key: str) -> Iterator[dict[str, Any]]:

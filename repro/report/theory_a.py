@@ -28,14 +28,15 @@ def moments(rows: Sequence[Row], title: str = "Hidden state by layer") -> Figure
 
     `rows`: "method", "layer", the two moments and, where a bound is known, "mean_abs_bound", "variance_bound".
     Several rows of one method and layer (seeds, draws) are a line through their mean and a band from smallest to
-    largest; rows without a number are left out. Bounds are dotted, in their method's colour.
+    largest, or, where rows are "apart" since a planned seed is lost, a thin line for each "seed"; rows without a number
+    are left out. Bounds are dotted, in their method's colour.
     """
     figure, panels = _panels([name for _, name, _ in MOMENTS], title)
     styles = _styles(rows)
     for axes, (key, _, bound) in zip(panels, MOMENTS, strict=True):
         for method, style in styles.items():
             own = [row for row in rows if row["method"] == method]
-            _line(axes, _by_layer(own, key), style)
+            _lines(axes, own, key, style)
             limits = {layer: fmean(found) for layer, found in _by_layer(own, bound).items()}
             axes.plot(list(limits), list(limits.values()), color=style[0], linestyle=":", linewidth=1.0, alpha=0.8)
         _finish(axes, drawn=bool(_by_layer(rows, key)))
@@ -53,7 +54,7 @@ def gradients(rows: Sequence[Row], title: str = "Gradient norm by layer") -> Fig
     inside = [row for row in rows if row["layer"] > 0]
     styles = _styles(inside)
     for method, style in styles.items():
-        _line(axes, _by_layer([row for row in inside if row["method"] == method], "grad_norm"), style)
+        _lines(axes, [row for row in inside if row["method"] == method], "grad_norm", style)
     _finish(axes, drawn=bool(_by_layer(inside, "grad_norm")))
     _legend(figure, styles, None)
     return figure
@@ -63,8 +64,11 @@ def alt_text(rows: Sequence[Row], key: str, words: str) -> str:
     """A figure of `key` by layer in words: each method's mean at the first and at the last layer with a number."""
     said = []
     for method in _styles(rows):
-        found = _by_layer([row for row in rows if row["method"] == method], key)
-        if found:
+        own = [row for row in rows if row["method"] == method]
+        found = _by_layer(own, key)
+        if any(row.get("apart") for row in own):
+            said.append(f"{method}: no mean, as a planned seed is missing")
+        elif found:
             first, last = min(found), max(found)
             said.append(
                 f"{method} from {fmean(found[first]):.3g} at layer {first} to {fmean(found[last]):.3g} at {last}"
@@ -101,6 +105,16 @@ def _by_layer(rows: Iterable[Row], key: str) -> dict[int, list[float]]:
         if row.get(key) is not None:
             found.setdefault(row["layer"], []).append(row[key])
     return dict(sorted(found.items()))
+
+
+def _lines(axes: Axes, rows: list[Row], key: str, style: tuple[str, Any]) -> None:
+    """One method: its mean and band, or every seed where no mean stands for all that were planned."""
+    if not any(row.get("apart") for row in rows):
+        _line(axes, _by_layer(rows, key), style)
+        return
+    for seed in dict.fromkeys(row["seed"] for row in rows):
+        values = _by_layer([row for row in rows if row["seed"] == seed], key)
+        axes.plot(list(values), [fmean(found) for found in values.values()], color=style[0], linestyle=style[1], lw=0.8)
 
 
 def _line(axes: Axes, values: dict[int, list[float]], style: tuple[str, Any]) -> None:
