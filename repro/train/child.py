@@ -69,10 +69,9 @@ class Worker:
             from repro.train.training import follow
 
             return bool(job["record"]) or follow(self, job)
-        with lease(folder, partial(self._warn, job)) as free:
+        with lease(folder, partial(self._warn, job), lambda: bool(self.stop)) as free:
             if not free:
-                self.pipe.send({"event": "busy", "id": job["id"]})
-                return True
+                return self._pass_over(job)
             self.pipe.send({"event": "job", "id": job["id"]})
             record = job["record"] or self._made_meanwhile(job) or self._make(job, folder)
             if record is None:
@@ -88,6 +87,12 @@ class Worker:
         loss, speed = record["probes"].get("val_loss_last"), (record["speed"] or {}).get("tokens_per_second")
         self.pipe.send({"event": "done", "id": job["id"], "status": record["status"], "loss": loss, "speed": speed})
         return True
+
+    def _pass_over(self, job: dict[str, Any]) -> bool:
+        """Leaves a run to the process that holds it; False if we were told to stop while we watched it."""
+        if not self.stop:
+            self.pipe.send({"event": "busy", "id": job["id"]})
+        return not self.stop
 
     def _tidy(self, job: dict[str, Any], record: dict[str, Any], folder: Path) -> None:
         """Removes what the run's records have made superfluous, by the rules of config/suite.yaml."""

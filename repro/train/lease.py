@@ -28,6 +28,7 @@ POLL_SECONDS = 1.0
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 Tell = Callable[[str], None]
+Stop = Callable[[], bool]
 
 
 def _me() -> dict[str, object]:
@@ -35,10 +36,10 @@ def _me() -> dict[str, object]:
 
 
 @contextmanager
-def lease(folder: Path, tell: Tell) -> Iterator[bool]:
+def lease(folder: Path, tell: Tell, stop: Stop = lambda: False) -> Iterator[bool]:
     """True if this process alone may train the run of `folder`; the lock goes with the process.
 
-    Where the last holder was on another machine, this waits until its lock is old or seen to be alive.
+    Where the last holder was on another machine, this waits until its lock is old, seen to be alive, or `stop` says so.
     """
     path = folder / "lock"
     with _opened(path) as stream:
@@ -47,7 +48,7 @@ def lease(folder: Path, tell: Tell) -> Iterator[bool]:
             yield False
             return
         other = _holder(path, here=locked is None)
-        if other and _is_alive(path, other, tell):
+        if other and _is_alive(path, other, tell, stop):
             yield False
             return
         mine = json.dumps(_me()) + "\n"
@@ -61,7 +62,14 @@ def lease(folder: Path, tell: Tell) -> Iterator[bool]:
         try:
             yield True
         finally:
-            stream.truncate(0)  # a run that ended leaves no holder to wait for
+            _release(path, mine)
+
+
+def _release(path: Path, mine: str) -> None:
+    """A run that ended leaves no holder to wait for; what another process wrote meanwhile is not ours to clear."""
+    with suppress(OSError):
+        if path.read_text("utf-8") == mine:
+            os.truncate(path, 0)
 
 
 def _opened(path: Path) -> IO[str]:
@@ -99,13 +107,13 @@ def _holder(path: Path, here: bool) -> str | None:
         return None
 
 
-def _is_alive(path: Path, holder: str, tell: Tell) -> bool:
-    """Whether the lock is touched while we look at it."""
+def _is_alive(path: Path, holder: str, tell: Tell, stop: Stop) -> bool:
+    """Whether the lock is touched while we look at it; one that we may not watch to the end may be."""
     first, end = _touched(path), time.monotonic() + AGE_SECONDS
     tell(f"its lock is held by another process ({holder}); watching it for up to {AGE_SECONDS:.0f} s")
     while time.monotonic() < end:
         time.sleep(POLL_SECONDS)
-        if _touched(path) != first:
+        if stop() or _touched(path) != first:
             return True
     tell(f"its lock was not touched for {AGE_SECONDS:.0f} s: taken over")
     return False
@@ -123,7 +131,15 @@ def _touched(path: Path) -> int:
         return os.fstat(stream.fileno()).st_mtime_ns
 
 
-def beat(folder: Path) -> None:
-    """Says that the holder is alive; a disk that says no ends no training."""
-    with suppress(OSError):
-        os.utime(folder / "lock")
+def beat(folder: Path, pid: int) -> bool:
+    """Says that the holder, process `pid` of this machine, is alive; False where another one has taken the lock over.
+
+    A disk that says no ends no training.
+    """
+    path = folder / "lock"
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        holder = json.loads(path.read_text("utf-8"))
+        if (holder["host"], holder["pid"]) != (platform.node(), pid):
+            return False
+        os.utime(path)
+    return True

@@ -54,6 +54,7 @@ class Child:
     broken: float = 0.0
     first_code: int = 0
     over_memory: float | None = None
+    lost: bool = False  # another process trains its run
     error: Event | None = None
     fault: Event | None = None
 
@@ -222,11 +223,13 @@ def _watch_group(child: Child) -> None:
 
 
 def _beat(child: Child) -> None:
-    """Shows other machines that the run's lease is held by somebody alive."""
+    """Shows other machines that the run's holder is alive; ends a child that stood still so long that it lost it."""
     now = time.monotonic()
     if child.job and now - child.beaten >= BEAT_SECONDS:
         child.beaten = now
-        beat(Path(child.job["checkpoints"]))
+        if not beat(Path(child.job["checkpoints"]), child.process.pid):
+            child.lost = True
+            child.process.kill()
 
 
 def _watch_wall(child: Child) -> None:
@@ -249,6 +252,8 @@ def _judge(
     of_srun = batch["world"]["launcher"] == "srun"
     if child.error is not None:
         raise _error(child.error)
+    if child.lost:
+        raise StoppedError([Problem("run", None, "", "another process took its lock over while this one stood still")])
     if child.fault is not None and job is not None:
         _end(batch, job, child, child.fault["status"], child.fault["reason"], queue, outcome)
         if of_srun:  # the others wait for a process that has ended: srun ends them, the record stands

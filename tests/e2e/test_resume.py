@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from repro.train.lease import BEAT_SECONDS
 from tests.e2e.suite import Suite, numbers, training_children
 
 STEPS = 150
@@ -113,6 +115,25 @@ def test_two_starts_at_once_train_once(suite: Suite, ids: list[str], unbroken: d
     assert numbers(record) == numbers(unbroken[ids[0]])
     assert record["attempts"] == 1
     assert not any(name.startswith(f"{ids[0]}.1") for name in suite.records())
+
+
+def test_a_holder_that_stood_still_and_lost_its_lock_stops(suite: Suite, ids: list[str]) -> None:
+    """As a node that hangs for minutes, while another machine takes the run over: never two writers."""
+    suite.record_file(ids[1]).unlink()
+    process = suite.start("repro", "run", ids[1])
+    suite.wait_for_checkpoint(ids[1])
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(BEAT_SECONDS)
+    lock = suite.path / "scratch" / "ckpt" / ids[1] / "lock"
+    theirs = '{"host": "another-machine", "job": "12", "pid": 3}\n'
+    lock.write_text(theirs)
+    os.killpg(process.pid, signal.SIGCONT)
+    err = process.communicate(timeout=120)[1]
+    assert process.returncode == 75, err
+    assert "another process took its lock over" in err
+    assert "Traceback" not in err
+    assert not suite.record_file(ids[1]).exists()
+    assert lock.read_text() == theirs
 
 
 def test_a_run_that_dies_wherever_it_is_started_is_given_up_and_can_be_tried_again(

@@ -179,7 +179,7 @@ def test_without_locks_of_the_file_system_the_heartbeat_decides(
     monkeypatch.setattr(leases.fcntl, "flock", unsupported)
     with lease(tmp_path, lambda _: None) as first:
         assert first
-        holder = threading.Timer(0.2, beat, [tmp_path])
+        holder = threading.Timer(0.2, beat, [tmp_path, os.getpid()])
         holder.start()
         with lease(tmp_path, lambda _: None) as second:
             assert not second
@@ -200,7 +200,7 @@ def test_an_old_lock_of_another_machine_is_taken_over_with_a_message(tmp_path: P
 @pytest.mark.usefixtures("quick")
 def test_a_lock_that_another_machine_keeps_alive_is_left_alone(tmp_path: Path) -> None:
     path = held_elsewhere(tmp_path / "run")
-    holder = threading.Timer(0.2, beat, [tmp_path / "run"])
+    holder = threading.Timer(0.2, os.utime, [path])
     holder.start()
     with lease(tmp_path / "run", lambda _: None) as mine:
         assert not mine
@@ -233,4 +233,25 @@ def test_an_unreadable_lock_is_nobodys(tmp_path: Path, text: str) -> None:
 
 
 def test_a_beat_where_nothing_is_ends_nothing(tmp_path: Path) -> None:
-    beat(tmp_path / "gone")
+    assert beat(tmp_path / "gone", 3)
+
+
+def test_a_lock_that_was_taken_over_is_neither_kept_alive_nor_cleared(tmp_path: Path) -> None:
+    """The holder stood still for longer than the age limit, and wakes up."""
+    with lease(tmp_path, pytest.fail) as mine:
+        assert mine
+        assert beat(tmp_path, os.getpid())
+        path = held_elsewhere(tmp_path)
+        os.utime(path, (1, 1))
+        assert not beat(tmp_path, os.getpid())
+        assert path.stat().st_mtime == 1
+    assert "another-machine" in path.read_text()
+
+
+def test_a_watch_of_a_lock_ends_with_the_stop_flag(tmp_path: Path) -> None:
+    path = held_elsewhere(tmp_path)
+    started = time.monotonic()
+    with lease(tmp_path, lambda _: None, lambda: True) as mine:
+        assert not mine
+    assert time.monotonic() - started < leases.AGE_SECONDS / 10
+    assert "another-machine" in path.read_text()
