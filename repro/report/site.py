@@ -129,9 +129,9 @@ def _curves(plan: Plan, index: Index, name: str, drawn: bool) -> list[Picture]:
 
 
 def _theory(plan: Plan, index: Index, name: str) -> list[Picture]:
-    """Pictures of a check; their numbers stand in the table below, which is their text too."""
+    """Pictures of checks and of probes; the table below holds their numbers."""
     return [
-        Picture(f"figures/{figure_name(name, drawing)}.svg", f"{drawing.caption} {len(rows)} points.", drawing.caption)
+        Picture(f"figures/{figure_name(name, drawing)}.svg", drawing.text(rows), drawing.caption)
         for drawing, rows in drawings(plan, index, name)
     ]
 

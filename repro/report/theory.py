@@ -27,12 +27,17 @@ CONTROLS = {"none": "as they are", "permuted": "targets of other windows", "pers
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure: its name, what to see in it, how it is drawn, which rows of a record it is made of."""
+    """One figure: its name, what to see in it, how it is drawn, which rows of a record it is made of, what they say."""
 
     name: str
     caption: str
     draw: Callable[[Rows], Figure]
     key: str = "rows"
+    says: Callable[[Rows], str] | None = None
+
+    def text(self, rows: Rows) -> str:
+        """For those who do not see the figure."""
+        return f"{self.caption} {self.says(rows) if self.says else f'{len(rows)} points.'}"
 
 
 def _widest(rows: Rows) -> Rows:
@@ -61,6 +66,7 @@ DRAWINGS: dict[str, tuple[Drawing, ...]] = {
             "moments",
             "Hidden state by layer at the start, with the bounds of A-T1 dotted.",
             lambda rows: theory_a.moments(_widest(rows)),
+            says=lambda rows: theory_a.in_words(_widest(rows), "mean_abs", "Mean absolute value"),
         ),
     ),
     "b_gram": (Drawing("spectrum", "Smallest eigenvalue by family; hollow below its round-off.", theory_b.spectrum),),
@@ -98,12 +104,14 @@ DRAWINGS: dict[str, tuple[Drawing, ...]] = {
             "Hidden state by layer in the last step of training: mean over all seeds, band from smallest to largest.",
             lambda rows: theory_a.moments(_ends(rows), "Hidden state by layer at the end of training"),
             "layers",
+            lambda rows: theory_a.in_words(_ends(rows), "mean_abs", "Mean absolute value"),
         ),
         Drawing(
             "gradients",
             "Norm of each block's gradient in the last step of training, before clipping.",
             lambda rows: theory_a.gradients(_ends(rows), "Gradient norm by layer at the end of training"),
             "layers",
+            lambda rows: theory_a.in_words(theory_a.blocks(_ends(rows)), "grad_norm", "Norm of the gradient"),
         ),
         Drawing(
             "sweep",

@@ -46,12 +46,12 @@ def moments(rows: Sequence[Row], title: str = "Hidden state by layer") -> Figure
 
 
 def gradients(rows: Sequence[Row], title: str = "Gradient norm by layer") -> Figure:
-    """Norm of the gradient of each block's parameters; rows with "method", "layer", "grad_norm", layer 0 left out.
+    """Norm of the gradient of each block's parameters; rows with "method", "layer", "grad_norm".
 
-    Layer 0 holds tables and head, whose norm has nothing to do with depth. Lines and bands as in `moments`.
+    Lines and bands as in `moments`.
     """
     figure, (axes,) = _panels(["norm of the gradient"], title)
-    inside = [row for row in rows if row["layer"] > 0]
+    inside = blocks(rows)
     styles = _styles(inside)
     for method, style in styles.items():
         _lines(axes, [row for row in inside if row["method"] == method], "grad_norm", style)
@@ -60,7 +60,12 @@ def gradients(rows: Sequence[Row], title: str = "Gradient norm by layer") -> Fig
     return figure
 
 
-def alt_text(rows: Sequence[Row], key: str, words: str) -> str:
+def blocks(rows: Sequence[Row]) -> list[Row]:
+    """Rows without layer 0, which holds tables and head: the norm of their gradient has nothing to do with depth."""
+    return [row for row in rows if row["layer"] > 0]
+
+
+def in_words(rows: Sequence[Row], key: str, words: str) -> str:
     """A figure of `key` by layer in words: each method's mean at the first and at the last layer with a number."""
     said = []
     for method in _styles(rows):

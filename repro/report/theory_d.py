@@ -202,16 +202,3 @@ def depth_errors(rows: Sequence[Row]) -> Figure:
             _empty(one)
     _legend(figure, axes)
     return figure
-
-
-def alt_text(figure: str, rows: Sequence[Row]) -> str:
-    """A figure of this module in words; `figure` is the name of its function. Raises KeyError for another name."""
-    words = {
-        "loss_curves": "Training loss against step on a log scale, a line for each seed and beta",
-        "descents": "Training loss against step on a log scale, a line for each seed and beta, a panel for each d_QK",
-        "along_training": "sigma_min(Z) and the smallest kernel eigenvalue against step, a line for each seed and beta",
-        "singular_values": "Smallest over largest singular value of Attn(X) + beta X against d_QK, for both starts",
-        "rates": "Rate of convergence against the smallest kernel eigenvalue and against sigma_min(Z) squared",
-        "depth_errors": "Training and dev error against the number of layers, with and without residual connections",
-    }[figure]
-    return f"{words}; {len(rows)} rows."

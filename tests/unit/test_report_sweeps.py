@@ -10,7 +10,6 @@ from report_world import plan_of, plausible, world
 
 from repro.report.sweeps import sweep, sweep_rows, swept_name
 from repro.report.theory import drawings
-from repro.report.theory_a import alt_text
 
 
 def test_rows_of_a_sweep_of_rates_are_all_planned_runs_and_tell_their_state() -> None:
@@ -77,4 +76,5 @@ def test_without_all_seeds_a_cell_has_no_mean_over_those_that_are_left() -> None
     (axes,) = drawing.draw(rows).axes
     colours = Counter(line.get_color() for line in axes.lines)
     assert sorted(colours.values()) == [1, 1, 1, 2], "one line a mean, one a seed where there is none"
-    assert "post_ln (2 of 10 seeds): no mean, as a planned seed is missing" in alt_text(rows, "grad_norm", "Gradients")
+    assert "post_ln (2 of 10 seeds): no mean, as a planned seed is missing" in drawing.text(rows)
+    assert "pre_ln from 2 at layer 1 to 3 at 2" in drawing.text(rows)

@@ -223,11 +223,11 @@ def test_figures_of_rows_and_of_nothing() -> None:
     assert render(figure)["png"] == render(theory_a.moments(rows))["png"]
     gradients = theory_a.gradients(rows)
     assert list(gradients.axes[0].lines[0].get_xdata()) == [1, 2, 3]
-    words = theory_a.alt_text(rows, "mean_abs", "Mean absolute value")
+    words = theory_a.in_words(rows, "mean_abs", "Mean absolute value")
     assert words.startswith("Mean absolute value by layer: peri_ln from 1.5 at layer 0 to 4.5 at 3; pre_ln")
     empty = theory_a.moments([])
     assert [axes.texts[0].get_text() for axes in empty.axes] == ["not run", "not run"]
-    assert theory_a.alt_text([], "mean_abs", "x") == "x by layer: no numbers yet."
+    assert theory_a.in_words([], "mean_abs", "x") == "x by layer: no numbers yet."
 
 
 def test_blocks_one_by_one_are_those_of_the_whole_stack() -> None:

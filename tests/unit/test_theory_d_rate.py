@@ -259,7 +259,6 @@ def test_figures_are_drawn_from_the_checks_rows_and_from_none() -> None:
         full, empty = (render(draw(part))["svg"] for part in (rows, []))
         assert full.count(b"<path") > empty.count(b"<path")
         assert full == render(draw(rows))["svg"] or draw is not theory_d.rates
-    assert theory_d.alt_text("rates", collapse).endswith(f"{len(collapse)} rows.")
 
 
 def test_loss_curves_say_how_many_runs_each_panel_has() -> None:
