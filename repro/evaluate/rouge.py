@@ -116,25 +116,28 @@ class RougeScorer:
         TypeError for what is no text; ValueError for a reference with letters of which the tokenizer leaves nothing:
         every candidate would score 0 against it. Such a candidate is an empty one and scores 0.
         """
-        return self._compare(self._read(candidate, "candidate"), self._read(reference, "reference"))
+        pair = self._read(candidate, "candidate"), self._read(reference, "reference")
+        self._refuse_foreign([reference], pair[1:])
+        return self._compare(*pair)
 
     def score_all(self, candidates: Iterable[str], references: Iterable[str]) -> PairScores:
         """Scores of pairs, candidate i with reference i, after `self_check`.
 
-        ValueError for no pairs, for unequal numbers of texts, and for a text that `score` refuses, with its number
-        counted from 0; RuntimeError where `self_check` fails.
+        A reference of which the tokenizer leaves nothing counts as empty; ValueError where it leaves nothing of all of
+        them, for no pairs, and for unequal numbers of texts; TypeError for what is no text, with its number counted
+        from 0; RuntimeError where `self_check` fails.
         """
         given, wanted = _texts(candidates, "candidates"), _texts(references, "references")
         if len(given) != len(wanted) or not given:
             raise ValueError(f"{len(given)} candidates for {len(wanted)} references; there must be as many, and some")
         self_check()
         table = np.zeros((len(given), len(self.kinds), len(PARTS)))
-        empty = [0, 0]
-        for row, pair in enumerate(zip(given, wanted, strict=True)):
-            candidate, reference = self._read(pair[0], "candidate", row), self._read(pair[1], "reference", row)
-            empty[0] += not candidate.ids
-            empty[1] += not reference.ids
-            table[row] = list(self._compare(candidate, reference).values())
+        read = [self._read(text, "candidate", row) for row, text in enumerate(given)]
+        true = [self._read(text, "reference", row) for row, text in enumerate(wanted)]
+        self._refuse_foreign(wanted, true)
+        for row, pair in enumerate(zip(read, true, strict=True)):
+            table[row] = list(self._compare(*pair).values())
+        empty = [sum(not text.ids for text in side) for side in (read, true)]
         items = {
             kind: {part: table[:, column, index].copy() for index, part in enumerate(PARTS)}
             for column, kind in enumerate(self.kinds)
@@ -146,14 +149,15 @@ class RougeScorer:
         if not isinstance(text, str):
             raise TypeError(f"{place}: a text is needed, not {type(text).__name__}")
         lines = map(self._tokenizer.words, text.split("\n") if self._by_line else [text])
-        read = _Text([self._vocabulary.ids(words) for words in lines if words])
-        # A poor model may write anything; only a reference without words says that the tokenizer is the wrong one.
-        if side == "reference" and not read.ids and any(map(str.isalpha, text)):
+        return _Text([self._vocabulary.ids(words) for words in lines if words])
+
+    def _refuse_foreign(self, texts: Sequence[str], read: Sequence[_Text]) -> None:
+        """A poor model may write anything; references without a word say that the tokenizer is the wrong one."""
+        if not any(one.ids for one in read) and any(map(str.isalpha, "".join(texts))):
             raise ValueError(
-                f"{place}: tokenizer {self.tokenizer!r} leaves nothing of a text with letters, so every score"
-                f" would be 0 against it; use tokenizer {self._tokenizer.alternative!r}"
+                f"reference: tokenizer {self.tokenizer!r} leaves nothing of {len(read)} texts with letters, so every"
+                f" score would be 0; use tokenizer {self._tokenizer.alternative!r}"
             )
-        return read
 
     def _compare(self, candidate: _Text, reference: _Text) -> dict[str, Score]:
         scores: dict[str, Score] = {}

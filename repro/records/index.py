@@ -14,12 +14,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from repro.records.agreement import Sightings, disagreements, sightings
 from repro.records.retries import read_retries
 from repro.records.schema import RETRYABLE, record_problems
 from repro.records.store import attempt_of, record_path, replace_text
 from repro.spec.errors import BadDataError, CannotWriteError, Problem, ReproError
 from repro.spec.hashing import around, sha256_json, sha256_text, short
-from repro.spec.metrics import PROTOCOLS
+from repro.spec.metrics import METRICS, PROTOCOLS
 from repro.spec.paths import Root
 from repro.spec.reading import read_json
 
@@ -37,6 +38,17 @@ class Entry:
     status: str
     attempt: int
     weights: str | None
+    saw: Sightings
+
+
+def entry_of(path: str, raw: dict[str, Any], attempt: int) -> Entry:
+    """What the index keeps of a record."""
+    return Entry(path, *_kept(raw, attempt))
+
+
+def _kept(raw: dict[str, Any], attempt: int) -> list[Any]:
+    of, weights = raw.get("of"), raw.get("weights_sha256")
+    return [raw["id"], raw["kind"], of, raw["status"], attempt, weights, sightings(raw)]
 
 
 class Record:
@@ -119,6 +131,7 @@ class Index:
     final_tokens: dict[str, int] = field(default_factory=dict)
     retries: dict[str, int] = field(default_factory=dict)  # attempts that are to be superseded, by id
     refused: dict[str, str] = field(default_factory=dict)  # Slurm's words for planned runs whose job it did not take
+    _unlike: list[Record] = field(default_factory=list)
     _evals: dict[str, dict[str, Record]] | None = None
 
     def latest(self, identity: str) -> Record | None:
@@ -147,11 +160,26 @@ class Index:
         """Latest eval records of one run by protocol: of its recorded weights, under current rules and options."""
         if self._evals is None:
             self._evals = {}
-            for attempts in self.records.values():
-                entry = attempts[-1].entry
-                if entry.kind == "eval" and entry.of and self._is_current(attempts[-1]):
-                    self._evals.setdefault(entry.of, {})[attempts[-1].raw["config"]["protocol"]] = attempts[-1]
+            standing = [attempts[-1] for attempts in self.records.values() if attempts[-1].entry.kind == "eval"]
+            for record in self._alike([record for record in standing if self._is_current(record)]):
+                self._evals.setdefault(str(record.entry.of), {})[record.raw["config"]["protocol"]] = record
         return self._evals.get(run_id, {})
+
+    def unlike(self) -> list[Record]:
+        """Measured by another encoder or other packages than most (`protocol` in the probes): not counted."""
+        self.evals("")
+        return self._unlike
+
+    def _alike(self, records: list[Record]) -> Iterator[Record]:
+        """Records without those that are `unlike`: the line that most of a protocol state stands, of two the newer."""
+        lines: dict[str, dict[str, list[Record]]] = {}
+        for record in records:
+            line = str(record.raw["probes"].get("protocol"))
+            lines.setdefault(record.raw["config"]["protocol"], {}).setdefault(line, []).append(record)
+        for parts in lines.values():
+            stands = max(parts.values(), key=lambda part: (len(part), max(record.raw["created"] for record in part)))
+            self._unlike += [record for part in parts.values() if part is not stands for record in part]
+            yield from stands
 
     def _is_current(self, record: Record) -> bool:
         """Whether an eval record speaks of the weights, the protocol and the tokens that count now."""
@@ -193,6 +221,7 @@ def load_index(root: Root) -> Index:
         attempts.sort(key=lambda record: record.entry.attempt)
         index.problems += chain_problems([record.entry for record in attempts])
     index.problems += _measured_problems(index)
+    _set_aside(index)
     if fresh != known_files:
         _keep_cache(root, fresh)
     return index
@@ -209,6 +238,15 @@ def _measured_problems(index: Index) -> list[Problem]:
         if attempts[-1].raw["created"] >= run.raw["created"]:
             problems.append(Problem(entry.path, None, "of", f"measures {entry.of}, which is {run.status}"))
     return problems
+
+
+def _set_aside(index: Index) -> None:
+    """Takes records out that saw other data than most of their like: a problem, and in no number."""
+    every = [record.entry for attempts in index.records.values() for record in attempts]
+    for entry, message in disagreements(every):
+        index.problems.append(Problem(entry.path, None, "data", message))
+        index.records[entry.id] = [kept for kept in index.records[entry.id] if kept.entry is not entry]
+    index.records = {identity: attempts for identity, attempts in index.records.items() if attempts}
 
 
 def chain_problems(attempts: list[Entry]) -> list[Problem]:
@@ -242,7 +280,7 @@ def _below(folder: str, name: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _examine(root: Root, path: Path) -> list[Any]:
-    """[[id, kind, of, status, attempt]] of a good file, or [None, problems]."""
+    """[what an Entry holds but the path] of a good file, or [None, problems]."""
     name = root.shown(path) if not path.is_symlink() else path.relative_to(root.path).as_posix()
     if path.is_symlink():
         return [None, [Problem(name, None, "", "is a symbolic link")]]
@@ -253,8 +291,7 @@ def _examine(root: Root, path: Path) -> list[Any]:
     problems = record_problems(raw, name)
     attempt = attempt_of(path)
     problems = problems or place_problems(root, path, raw, attempt)
-    weights = raw.get("weights_sha256")
-    return [None, problems] if problems else [[raw["id"], raw["kind"], raw.get("of"), raw["status"], attempt, weights]]
+    return [None, problems] if problems else [_kept(raw, attempt)]
 
 
 def place_problems(root: Root, path: Path, raw: dict[str, Any], attempt: int) -> list[Problem]:
@@ -277,9 +314,10 @@ def _cache_path(root: Root) -> Path:
 
 @cache
 def _cache_key() -> str:
-    """Hash of the record module: a stricter schema checks every file again."""
+    """Hash of the record modules and of what is measured: a stricter rule checks every file again."""
     folder = Path(__file__).parent
-    return sha256_json([(folder / name).read_text("utf-8") for name in ("schema.py", "index.py")])
+    rules = [(folder / name).read_text("utf-8") for name in ("schema.py", "index.py", "agreement.py")]
+    return sha256_json([*rules, repr(sorted(METRICS.items()))])
 
 
 def _keep_cache(root: Root, files: dict[str, Any]) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
+from repro.spec.checks import CHECKS, Check
 from repro.spec.errors import Problem, shown
 from repro.spec.explain import explain
 from repro.spec.hashing import sha256_json, short
+from repro.spec.metrics import PROTOCOLS, Protocol
 from repro.spec.model import Digest, Float, Int, Name, Strict, Text
+from repro.spec.values import ValueInfo
 
 SCHEMA = 1
 MAX_POINTS = 200
@@ -187,10 +191,36 @@ class RecordModel(Strict):
 
     @model_validator(mode="after")
     def _arithmetic_holds(self) -> Self:
-        problems = [*_budget_problems(self), *_status_problems(self)]
+        problems = [*_budget_problems(self), *_status_problems(self), *_number_problems(self)]
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+
+def _number_problems(record: RecordModel) -> list[str]:
+    """Metrics that are not what their protocol or check makes; of another rules version nothing is known here."""
+    maker: Protocol | Check | None = None
+    if record.kind == "eval":
+        maker = PROTOCOLS.get(str(record.config.get("protocol")))
+    elif record.kind == "check":
+        maker = CHECKS.get(str(record.method))
+    elif record.metrics:
+        return ["a training has no metrics: each has a record of its own"]
+    if maker is None or any(metric.protocol != maker.id for metric in record.metrics):
+        return []
+    names, made = sorted(metric.name for metric in record.metrics), sorted(maker.info.values)
+    if record.metrics and names != made:
+        return [f"metrics are {', '.join(names)}; {maker.id} makes {', '.join(made)}"]
+    return [problem for metric in record.metrics for problem in _value_problems(metric, maker.info.values[metric.name])]
+
+
+def _value_problems(metric: MetricValue, info: ValueInfo) -> Iterator[str]:
+    if metric.unit != info.unit:
+        yield f"{metric.name} is in {metric.unit}, {metric.protocol} in {info.unit}"
+    if metric.n < 1:
+        yield f"{metric.name} is made of no items (n is {metric.n})"
+    if metric.value is not None and not info.holds(metric.value):
+        yield f"{metric.name} is {metric.value:g}, outside {info.span}"
 
 
 def _budget_problems(record: RecordModel) -> list[str]:

@@ -71,6 +71,8 @@ def declared(metric: str) -> dict[str, dict[str, Any]]:
 def eval_skeleton(train: dict[str, Any], weights_sha256: str, metric: str, tokens: int) -> dict[str, Any]:
     """`{protocol, values, base}` of one eval record of the run whose skeleton is `train`."""
     config = eval_config(train["full_sha256"], weights_sha256, metric, tokens)
+    # Losses are never taken in half precision, however the weights were trained.
+    precision = "fp32" if train["environment"]["precision"] == "bf16" else train["environment"]["precision"]
     sha256 = sha256_json(config)
     base = train | {
         "id": short(sha256),
@@ -82,5 +84,6 @@ def eval_skeleton(train: dict[str, Any], weights_sha256: str, metric: str, token
         "config": config,
         "config_sha256": sha256,
         "rules_version": {metric: config["rules"]},
+        "environment": train["environment"] | {"precision": precision},
     }
     return {"protocol": metric, "values": declared(metric), "base": base}

@@ -79,6 +79,8 @@ def _findings(plan: Plan, index: Index) -> Iterator[tuple[str, str, list[str]]]:
     """(severity, rule, what it is about) of each kind of note; the last may be empty."""
     pairs = _recorded(plan, index)
     yield "error", "record refused, in no number", [str(problem) for problem in index.problems]
+    unlike = [record.raw["alias"] for record in index.unlike()]
+    yield "error", "measured by another encoder or other packages than most, in no number", unlike
     yield "warning", "on record, not in the plan", [stranger_words(record) for record in strangers(plan, index)]
     dirty = [run.alias for run, record in pairs if record.raw["code"]["dirty"]]
     yield "warning", "made by code with uncommitted changes", dirty

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from repro.records.index import MAX_RECORD_BYTES, Entry, chain_problems, load_index, place_problems
+from repro.records.agreement import disagreements
+from repro.records.index import MAX_RECORD_BYTES, Entry, Index, chain_problems, entry_of, load_index, place_problems
 from repro.records.schema import record_problems
 from repro.records.store import attempt_of, place, record_path, write_once
 from repro.spec.errors import BadDataError, CannotWriteError, ConfigError, Problem, ReproError, problem_error, shown
@@ -136,6 +137,16 @@ def diff(first: str, second: str) -> None:
     columns(rows, ("key", first, second))
 
 
+def _disagreements(index: Index, given: list[Entry]) -> Iterator[Problem]:
+    """Of records from elsewhere, those that saw other data than most of their like, here and there."""
+    here = [record.entry for attempts in index.records.values() for record in attempts]
+    known = {entry.path for entry in here}
+    new = [entry for entry in given if entry.path not in known]
+    for entry, message in disagreements([*here, *new]):
+        if entry.path not in known:
+            yield Problem(entry.path, None, "data", message)
+
+
 def import_records(folder: Path) -> None:
     """Copies the records of `folder`; nothing is copied if one of them is not what it says, or rewrites one here."""
     root, problems = find_root(), list[Problem]()
@@ -149,8 +160,7 @@ def import_records(folder: Path) -> None:
         raw = _read(path, root, problems)
         if raw is None:
             continue
-        state = (raw["status"], attempt_of(path), raw.get("weights_sha256"))
-        entry = Entry(str(path), raw["id"], raw["kind"], raw.get("of"), *state)
+        entry = entry_of(str(path), raw, attempt_of(path))
         home = place(root, raw["tier"]) if raw["origin"] == "self" else root.community
         target = record_path(home, entry.id, entry.attempt)
         problems += place_problems(root, target, raw, entry.attempt)
@@ -161,6 +171,7 @@ def import_records(folder: Path) -> None:
         elif same.read_bytes() != path.read_bytes():
             problems.append(Problem(str(path), None, "id", f"another record of {entry.id} is here already"))
     problems += [problem for entries in attempts.values() for problem in chain_problems(entries)]
+    problems += _disagreements(index, [entry for entries in attempts.values() for entry in entries])
     if problems:
         raise BadDataError(problems)
     try:

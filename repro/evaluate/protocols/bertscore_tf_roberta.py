@@ -17,9 +17,9 @@ INFO: dict[str, Any] = {
     "rules": 1,
     "needs": ["roberta-large"],
     "values": {
-        "bert_p_tf_roberta": {"unit": "1, raw", "better": "higher"},
-        "bert_r_tf_roberta": {"unit": "1, raw", "better": "higher"},
-        "bert_f1_tf_roberta": {"unit": "1, raw", "better": "higher"},
+        "bert_p_tf_roberta": {"unit": "1, raw", "better": "higher", "low": -1, "high": 1},
+        "bert_r_tf_roberta": {"unit": "1, raw", "better": "higher", "low": -1, "high": 1},
+        "bert_f1_tf_roberta": {"unit": "1, raw", "better": "higher", "low": -1, "high": 1},
         "bert_p_tf_roberta_rescaled": {"unit": "1, rescaled", "better": "higher"},
         "bert_r_tf_roberta_rescaled": {"unit": "1, rescaled", "better": "higher"},
         "bert_f1_tf_roberta_rescaled": {"unit": "1, rescaled", "better": "higher"},

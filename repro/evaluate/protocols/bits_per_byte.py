@@ -10,7 +10,7 @@ INFO = {
     "title": "bits per byte",
     "says": "sum of token losses in bits over the UTF-8 bytes of the target text",
     "rules": 1,
-    "values": {"bits_per_byte": {"unit": "bits/byte", "better": "lower"}},
+    "values": {"bits_per_byte": {"unit": "bits/byte", "better": "lower", "low": 0}},
 }
 
 

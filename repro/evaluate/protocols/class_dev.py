@@ -11,8 +11,8 @@ INFO = {
     "rules": 1,
     "task": "classify",
     "values": {
-        "dev_error": {"unit": "1", "better": "lower"},
-        "dev_loss": {"unit": "nats per sentence", "better": "lower"},
+        "dev_error": {"unit": "1", "better": "lower", "low": 0, "high": 1},
+        "dev_loss": {"unit": "nats per sentence", "better": "lower", "low": 0},
     },
 }
 

@@ -11,8 +11,8 @@ INFO = {
     "rules": 1,
     "task": "classify",
     "values": {
-        "train_error": {"unit": "1", "better": "lower"},
-        "train_loss": {"unit": "nats per sentence", "better": "lower"},
+        "train_error": {"unit": "1", "better": "lower", "low": 0, "high": 1},
+        "train_loss": {"unit": "nats per sentence", "better": "lower", "low": 0},
     },
 }
 

@@ -11,8 +11,8 @@ INFO = {
     "rules": 1,
     "task": "flow",
     "values": {
-        "flow_risk": {"unit": "1", "better": "lower"},
-        "flow_risk_share": {"unit": "1", "better": "lower"},
+        "flow_risk": {"unit": "1", "better": "lower", "low": 0},
+        "flow_risk_share": {"unit": "1", "better": "lower", "low": 0},
         "flow_lambda_min": {"unit": "1", "better": "none"},
         "flow_rate_over_lambda": {"unit": "1", "better": "none"},
     },

@@ -11,9 +11,9 @@ INFO = {
     "rules": 1,
     "task": "forecast",
     "values": {
-        "test_mse": {"unit": "sd squared", "better": "lower"},
-        "test_mae": {"unit": "sd", "better": "lower"},
-        "persistence_mse": {"unit": "sd squared", "better": "none"},
+        "test_mse": {"unit": "sd squared", "better": "lower", "low": 0},
+        "test_mae": {"unit": "sd", "better": "lower", "low": 0},
+        "persistence_mse": {"unit": "sd squared", "better": "none", "low": 0},
     },
 }
 

@@ -10,7 +10,7 @@ INFO = {
     "says": "mean squared error over all numbers of the training windows, standardised units, float64",
     "rules": 1,
     "task": "forecast",
-    "values": {"train_mse": {"unit": "sd squared", "better": "lower"}},
+    "values": {"train_mse": {"unit": "sd squared", "better": "lower", "low": 0}},
 }
 
 

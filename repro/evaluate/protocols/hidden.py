@@ -11,9 +11,9 @@ INFO = {
     " mean over tokens; growth, the former over the mean absolute value before the first block",
     "rules": 1,
     "values": {
-        "hidden_mean_abs": {"unit": "1", "better": "lower"},
-        "hidden_variance": {"unit": "1", "better": "lower"},
-        "hidden_growth": {"unit": "1", "better": "none"},
+        "hidden_mean_abs": {"unit": "1", "better": "lower", "low": 0},
+        "hidden_variance": {"unit": "1", "better": "lower", "low": 0},
+        "hidden_growth": {"unit": "1", "better": "none", "low": 0},
     },
 }
 

@@ -10,7 +10,7 @@ INFO = {
     "title": "perplexity, exp of mean",
     "says": "exp of val_loss, a token",
     "rules": 1,
-    "values": {"ppl_exp_mean": {"unit": "1/token", "better": "lower"}},
+    "values": {"ppl_exp_mean": {"unit": "1/token", "better": "lower", "low": 1}},
 }
 
 

@@ -10,7 +10,7 @@ INFO = {
     "title": "perplexity, mean over sequences",
     "says": "mean over validation blocks of exp(mean token loss of the block); never below ppl_exp_mean",
     "rules": 1,
-    "values": {"ppl_seq_mean": {"unit": "1/token", "better": "lower"}},
+    "values": {"ppl_seq_mean": {"unit": "1/token", "better": "lower", "low": 1}},
 }
 
 

@@ -10,7 +10,7 @@ INFO = {
     "title": "perplexity a word",
     "says": "exp of the sum of token losses over the blank-separated words of the target text",
     "rules": 1,
-    "values": {"ppl_word": {"unit": "1/word", "better": "lower"}},
+    "values": {"ppl_word": {"unit": "1/word", "better": "lower", "low": 1}},
 }
 
 

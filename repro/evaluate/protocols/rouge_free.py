@@ -13,9 +13,9 @@ INFO: dict[str, Any] = {
     "says": "F-measure of greedy continuations of 32 first half-blocks against the true second halves; stemmer on",
     "rules": 1,
     "values": {
-        "rouge1_free": {"unit": "F, 0..1", "better": "higher"},
-        "rouge2_free": {"unit": "F, 0..1", "better": "higher"},
-        "rougel_free": {"unit": "F, 0..1", "better": "higher"},
+        "rouge1_free": {"unit": "F, 0..1", "better": "higher", "low": 0, "high": 1},
+        "rouge2_free": {"unit": "F, 0..1", "better": "higher", "low": 0, "high": 1},
+        "rougel_free": {"unit": "F, 0..1", "better": "higher", "low": 0, "high": 1},
     },
     "options": {"stemmer": True, "tokenizer": "rouge_score", "prompts": 32, "decoding": "greedy"},
 }

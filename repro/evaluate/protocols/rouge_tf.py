@@ -13,10 +13,10 @@ INFO: dict[str, Any] = {
     "says": "F-measure of the argmax at each position given the true text before it, against the text; stemmer on",
     "rules": 1,
     "values": {
-        "rouge1_tf": {"unit": "F, 0..1", "better": "higher"},
-        "rouge2_tf": {"unit": "F, 0..1", "better": "higher"},
-        "rougel_tf": {"unit": "F, 0..1", "better": "higher"},
-        "rougelsum_tf": {"unit": "F, 0..1", "better": "higher"},
+        "rouge1_tf": {"unit": "F, 0..1", "better": "higher", "low": 0, "high": 1},
+        "rouge2_tf": {"unit": "F, 0..1", "better": "higher", "low": 0, "high": 1},
+        "rougel_tf": {"unit": "F, 0..1", "better": "higher", "low": 0, "high": 1},
+        "rougelsum_tf": {"unit": "F, 0..1", "better": "higher", "low": 0, "high": 1},
     },
     "options": {"stemmer": True, "tokenizer": "rouge_score", "kinds": ["rouge1", "rouge2", "rougeL", "rougeLsum"]},
 }

@@ -12,7 +12,7 @@ INFO = {
     "title": "validation loss",
     "says": "sum of token losses over their count, float64, over fixed validation blocks",
     "rules": 1,
-    "values": {"val_loss": {"unit": "nats/token", "better": "lower"}},
+    "values": {"val_loss": {"unit": "nats/token", "better": "lower", "low": 0}},
 }
 
 
