@@ -24,6 +24,7 @@ from repro.spec.experiment import CheckExperiment, Experiment, LmExperiment
 from repro.spec.hashing import sha256_text, short
 from repro.spec.paths import Root, find_root
 from repro.verbs.plans import SEED_PLACE, origins
+from repro.verbs.runs import _by_process
 from tests.conftest import Checkout
 
 Main = Callable[..., tuple[int, str, str]]
@@ -467,3 +468,13 @@ def test_chunks_of_one_process_beside_those_of_several_nodes_ask_for_nothing_odd
     words = submit_line(asked[small], 1)
     assert "--nodes=1" in words
     assert not any(word.startswith("--ntasks-per-gpu") for word in words)
+
+
+def test_methods_never_share_a_process() -> None:
+    """What a method's file does to the process when it is imported stays among its own runs (case T12)."""
+    plan = build_plan(find_root(), "smoke")
+    runs = [run for run in plan.runs.values() if run.kind == "train" and run.config["task"] == "lm"]
+    groups = _by_process(runs)
+    assert all(len({run.method for run in group}) == 1 for group in groups)
+    assert len(groups) == len({run.method for run in runs}), "and the runs of one share one"
+    assert sorted(run.id for group in groups for run in group) == sorted(run.id for run in runs)
