@@ -48,13 +48,17 @@ class MetricValue(Strict):
 
 
 class Curve(Strict):
-    """Losses against tokens: mean, lowest and highest training loss since the last point; nats a token."""
+    """Losses against tokens: mean, lowest and highest training loss since the last point; nats a token.
+
+    `lr` is the learning rate of the last step; records of before 2026-11-30 have none.
+    """
 
     tokens: Annotated[list[Count], Field(max_length=MAX_POINTS)] = []
     train_loss: Series = []
     train_min: Series = []
     train_max: Series = []
     val_loss: Series = []
+    lr: Series = []
 
     @model_validator(mode="after")
     def _same_length(self) -> Self:
