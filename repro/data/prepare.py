@@ -41,11 +41,11 @@ _log = logging.getLogger(__name__)
 def prepare(root: Root, name: str, source: DataSource, digest: str, workers: int | None = None) -> Path:
     """The folder with the prepared data of `source`, made now if it is not there whole, by `workers` processes.
 
-    Without `workers` as many as there are cores for this process. A second call costs a look at sizes and times
-    of change. Two processes may call at once: one works, the other waits and finds the result. Raises MissingError
-    (source not there), BadDataError (source is not what it says or changed since the digest was taken; overlap of
-    training and validation text), ConfigError (more validation tokens asked for than there are), CannotWriteError
-    (disk full or read only), StoppedError (a worker was killed).
+    Without `workers` as many as there are cores for this process. A second call reads no token. Two
+    processes may call at once: one works, the other waits and finds the result. Raises MissingError (source not
+    there), BadDataError (source is not what it says or changed since the digest was taken; overlap of training and
+    validation text), ConfigError (more validation tokens asked for than there are), CannotWriteError (disk full or
+    read only), StoppedError (a worker was killed).
     """
     folder = data_folder(root, digest)
     if verify(root, digest, full=False):

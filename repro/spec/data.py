@@ -15,7 +15,7 @@ from pydantic import Discriminator, Field, RootModel, StringConstraints, Tag, mo
 
 from repro.spec.errors import BadDataError, MissingError, Problem, problem_error
 from repro.spec.fetching import Fetch
-from repro.spec.hashing import sha256_file, sha256_json
+from repro.spec.hashing import sha256_file, sha256_json, stamp
 from repro.spec.model import Digest, Float, Int, Name, Strict, Text
 from repro.spec.paths import Root, is_inside
 from repro.spec.rules import RULES
@@ -166,7 +166,7 @@ def text_files(place: Path, file: str, mend: str) -> list[Path]:
 
 
 def folder_hashes(root: Root, folder: Path, files: list[Path]) -> dict[str, str]:
-    """sha256 of each of `files`, by its path below `folder`; one is read again only if size or time of change moved."""
+    """sha256 of each of `files`, by its path below `folder`; one whose stamp has not moved is not read again."""
     cache_file = root.scratch / "cache" / "folder_hashes.json"
     try:
         cache: dict[str, list[object]] = dict(json.loads(cache_file.read_text("utf-8")))
@@ -177,12 +177,11 @@ def folder_hashes(root: Root, folder: Path, files: list[Path]) -> dict[str, str]
     for path in files:
         if not path.is_file():  # a pipe would wait for ever
             raise problem_error(BadDataError, root.shown(path), "", "is no regular file")
-        state = path.stat()
-        key, stamp = str(path), [state.st_size, state.st_mtime_ns]
+        key, seen = str(path), stamp(path.stat())
         known = cache.get(key)
-        if not isinstance(known, list) or known[:2] != stamp:
-            cache[key], changed = [*stamp, _hashed(path, root.shown(folder))], True
-        hashes[path.relative_to(folder).as_posix()] = str(cache[key][2])
+        if not isinstance(known, list) or known[:-1] != seen:
+            cache[key], changed = [*seen, _hashed(path, root.shown(folder))], True
+        hashes[path.relative_to(folder).as_posix()] = str(cache[key][-1])
     if changed:
         _keep_cache(cache_file, cache)
     return hashes

@@ -147,6 +147,44 @@ def test_a_touched_file_is_hashed_once_and_believed_again(root: Root, monkeypatc
     assert verify(root, key, full=False) == []
 
 
+def flip_and_set_the_times_back(path: Path) -> None:
+    state, data = path.stat(), bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def test_d09_times_that_were_set_back_hide_no_damage(root: Root) -> None:
+    _, folder = made(root)
+    before = contents(folder)
+    flip_and_set_the_times_back(folder / "train.bin")
+    made(root)
+    assert contents(folder) == before
+
+
+def test_d09_what_verify_finds_damaged_prepare_mends(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that rots changes no stamp, so what verify has read has to be told."""
+    key, folder = made(root)
+    before = contents(folder)
+    stamps = {path.name: packed.stamp(path.stat()) for path in folder.iterdir()}
+    flip_and_set_the_times_back(folder / "train.bin")
+    monkeypatch.setattr(packed, "marker_entry", lambda path, sha256: {"stamp": stamps[path.name], "sha256": sha256})
+    assert verify(root, key, full=False) == []
+    assert len(verify(root, key)) == 1
+    monkeypatch.undo()
+    made(root)
+    assert contents(folder) == before
+    assert verify(root, key) == []
+
+
+def test_d05_a_text_of_the_same_size_and_time_is_another_text(root: Root) -> None:
+    path, (key, _) = root.path / "texts" / "docs.jsonl", made(root)
+    state = path.stat()
+    path.write_text(path.read_text("utf-8").replace("number 0", "number x"), "utf-8")
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert made(root)[0] != key
+
+
 # -- kills and company -----------------------------------------------------------------------------
 
 CHILD = """
