@@ -248,6 +248,9 @@ def test_a_digest_is_known_before_the_data_where_something_is_pinned(root: Root)
         prepare_set(root, "jena_2009_2016", source, set_digest(source, root))
     with pytest.raises(MissingError):
         set_digest(series_source(), root)
+    (root.scratch / "fetched" / "jena_2009_2016").mkdir(parents=True)
+    with pytest.raises(MissingError, match=r"holds no \*\.csv, .*; run: repro data fetch jena_2009_2016 "):
+        prepare_set(root, "jena_2009_2016", source, set_digest(source, root))
     assert left(root) == []
 
 
