@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from repro.data.arrays import Arrays, load_arrays, publish, write_arrays
+from repro.data.arrays import Arrays, load_arrays, load_set_manifest, publish, write_arrays
 from repro.data.jena import read_jena, read_tmy3
 from repro.data.labelled import Labelled, describe, overlap
-from repro.data.pins import PINS, read_pins
+from repro.data.manifest import MANIFEST
+from repro.data.pins import PINS, Pins, read_pins
 from repro.data.rawlines import Faults, RawLines, check_count, check_sha256, wheel_file
 from repro.data.series import Prepared, Scaler, Series, Split, prepare_series
 from repro.data.sst2 import read_glue, read_polarity, read_trees
-from repro.spec.errors import BadDataError, problem_error
+from repro.spec.errors import BadDataError, Problem, problem_error
 from repro.spec.hashing import sha256_file, short
 from repro.spec.paths import Root
+from repro.spec.reading import read_json
 from repro.spec.sets import (
     JENA_VARIABLES,
     PATTERNS,
@@ -40,11 +42,24 @@ def prepare_set(root: Root, name: str, source: SetSource, digest: str) -> Path:
     with file and line; it changed since the digest was taken), CannotWriteError (disk full or read only).
     """
     fill = _fill_series if isinstance(source, SeriesSource) else _fill_labelled
-    return publish(root, digest, partial(_checked_fill, root, name, source, digest, fill))
+    folder = publish(root, digest, partial(_checked_fill, root, name, source, digest, fill))
+    check_prepared(root, name, source, digest)
+    return folder
+
+
+def check_prepared(root: Root, name: str, source: SetSource, digest: str) -> None:
+    """What a local folder says of itself now, where its set was made before it said so; raises BadDataError.
+
+    Files of which something is pinned are not looked at: they may be deleted once they are prepared.
+    """
+    if source.kind in PATTERNS and not source.pinned:
+        _check_pins(root, set_path(name, source), set(set_files(root, name, source).values()))
+        _check_documents(root, set_path(name, source), load_set_manifest(root, digest))
 
 
 def _checked_fill(root: Root, name: str, source: SetSource, digest: str, fill: Any, place: Path) -> None:
     fill(root, name, source, digest, place)
+    _check_documents(root, set_path(name, source), read_json(place / MANIFEST))
     found = set_digest(source, root)
     if found != digest:
         message = f"digest is {short(found)} and was {short(digest)} when the plan was made: the source changed"
@@ -63,16 +78,39 @@ def _raw_files(root: Root, name: str, source: SetSource) -> dict[str, RawLines]:
 
 
 def _check_pins(root: Root, place: str, files: set[Path]) -> None:
-    """What fetching has noted of the files that it got: another file under the same name is refused."""
+    """What a manifest.json beside the files says of them, as fetching has noted it; BadDataError with all faults."""
     folder = root.path / place
-    pins = read_pins(folder, place) if folder.is_dir() else None
+    pins = _pins(folder, place)
     if pins is None:
         return
-    for path in sorted(files):
-        faults = Faults(root.shown(path))
-        if path.name not in pins.sha256:
-            faults.stop(None, f"is not named in {PINS} beside it")
-        check_sha256(faults, sha256_file(path), pins.sha256[path.name])
+    stated = {folder / name: sha256 for name, sha256 in pins.sha256.items()}
+    problems = []
+    for path in sorted(files | stated.keys()):
+        file = f"{root.shown(folder)}/{path.relative_to(folder)}"
+        if path not in stated:
+            problems.append(Problem(file, None, "", f"is not named in {PINS} beside it"))
+        elif not path.is_file():
+            problems.append(Problem(file, None, "", f"is missing; {PINS} beside it names it"))
+        elif (found := sha256_file(path)) != stated[path]:
+            problems.append(
+                Problem(file, None, "sha256", f"is {found}, {stated[path]} is pinned: altered or cut short")
+            )
+    if problems:
+        raise BadDataError(problems)
+
+
+def _pins(folder: Path, place: str) -> Pins | None:
+    return read_pins(folder, place) if folder.is_dir() else None
+
+
+def _check_documents(root: Root, place: str, manifest: dict[str, Any]) -> None:
+    """The number of rows or of sentences of all splits, where a manifest.json beside the files says it."""
+    pins = _pins(root.path / place, place)
+    splits = manifest["splits"].values()
+    found = manifest["report"].get("rows_in") or sum(split.get("sentences", 0) for split in splits)
+    faults = Faults(f"{place}/{PINS}")
+    check_count(faults, "documents", found, pins.documents if pins else None)
+    faults.check()
 
 
 def read_series(root: Root, name: str, source: SeriesSource) -> tuple[Series, dict[str, str]]:

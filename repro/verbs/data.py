@@ -93,7 +93,10 @@ def prepare_source(name: str, workers: int | None = None) -> None:
 
 
 def verify_source(name: str) -> None:
-    """Compares the prepared files with their hashes; BadDataError lists what differs."""
+    """Compares the prepared files with their hashes, and a local folder with its manifest.
+
+    Raises BadDataError with what differs.
+    """
     root, source = _source(name)
     sha256 = digest(source, root)
     folder = root.scratch / "data" / short(sha256)
@@ -101,15 +104,19 @@ def verify_source(name: str) -> None:
         message = f"the data are not prepared; run `repro data prepare {name}`"
         raise problem_error(MissingError, root.shown(folder), name, message)
     if isinstance(source, DataSource):
-        from repro.data.prepare import verify
+        from repro.data.prepare import load_manifest, verify
+        from repro.data.sources import check_prepared
 
-        problems = verify(root, sha256)
+        if problems := verify(root, sha256):
+            raise BadDataError(problems)
+        check_prepared(root, name, source, load_manifest(root, sha256))
     else:
+        from repro.data import sets
         from repro.data.arrays import set_problems
 
-        problems = set_problems(root, sha256)
-    if problems:
-        raise BadDataError(problems)
+        if problems := set_problems(root, sha256):
+            raise BadDataError(problems)
+        sets.check_prepared(root, name, source, sha256)
     say(f"{name}: verified")
 
 

@@ -326,6 +326,8 @@ def test_the_verb_tells_what_it_did_and_what_it_cannot_do(
 
     source = SimpleNamespace(fetch=spec_of(None), pinned={}, kind="fetched")
     monkeypatch.setattr(data, "_source", lambda name: (Root(tmp_path), source))
+    monkeypatch.setattr(data, "find_root", lambda: Root(tmp_path))  # else the checkout keeps what came
+    monkeypatch.setattr(data, "load_configuration", lambda root: SimpleNamespace(encoders={}))
     data.fetch_source("big", server.url)
     out, err = capsys.readouterr()
     assert out == ""
@@ -367,6 +369,7 @@ def altered(change: Callable[[dict[str, Any]], Any]) -> str:
         "[]",
         "{}",
         altered(lambda fields: fields.update(shards=2)),
+        altered(lambda fields: fields.update(shards=0, sha256={})),
         altered(lambda fields: fields.update(documents=-1.5)),
         altered(lambda fields: fields.update(seal="0" * 64)),
         altered(lambda fields: fields["sha256"].update({"../b": "0" * 64})),

@@ -19,7 +19,9 @@ from repro.data.manifest import MANIFEST, data_folder, sealed
 from repro.data.prepare import load_manifest, verify
 from repro.spec.data import digest
 from repro.spec.errors import BadDataError, MissingError
+from repro.spec.hashing import sha256_file
 from repro.spec.paths import Root
+from repro.verbs import data
 
 
 @pytest.fixture
@@ -183,6 +185,28 @@ def test_d05_a_text_of_the_same_size_and_time_is_another_text(root: Root) -> Non
     path.write_text(path.read_text("utf-8").replace("number 0", "number x"), "utf-8")
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert made(root)[0] != key
+
+
+def test_d03_a_manifest_is_obeyed_after_the_preparation_too(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "_source", lambda name: (root, source_of()))
+    key, folder = made(root)
+    manifest = root.path / "texts" / MANIFEST
+    sha256 = {"docs.jsonl": sha256_file(root.path / "texts" / "docs.jsonl")}
+    manifest.write_text(json.dumps({"sha256": sha256, "documents": 20}), "utf-8")
+    assert made(root) == (key, folder)
+    manifest.write_text(json.dumps({"sha256": sha256, "documents": 400}), "utf-8")
+    with pytest.raises(BadDataError, match="20 documents found, 400 are pinned"):
+        made(root)
+    manifest.write_text(json.dumps({"sha256": sha256 | {"part-9.jsonl": "0" * 64}, "documents": 400}), "utf-8")
+    with pytest.raises(BadDataError) as caught:
+        made(root)
+    assert [str(problem) for problem in caught.value.problems] == [
+        "texts: documents: 20 of 400 are here",
+        "texts: part-9.jsonl: is missing",
+    ]
+    assert verify(root, key) == []
+    with pytest.raises(BadDataError, match="is missing"):
+        data.verify_source("mine")
 
 
 # -- kills and company -----------------------------------------------------------------------------

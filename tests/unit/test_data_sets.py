@@ -18,7 +18,7 @@ from repro.data import arrays as arrays_module
 from repro.data.arrays import load_arrays, load_set_manifest, publish, set_problems, write_arrays
 from repro.data.manifest import MANIFEST, data_folder
 from repro.data.pins import write_pins
-from repro.data.sets import load_labelled, load_series, prepare_set
+from repro.data.sets import check_prepared, load_labelled, load_series, prepare_set
 from repro.spec.data import Sources
 from repro.spec.data import digest as source_digest
 from repro.spec.errors import BadDataError, CannotWriteError, ConfigError, MissingError
@@ -233,6 +233,33 @@ def test_a_fetched_folder_must_hold_what_its_manifest_says(root: Root) -> None:
     write_pins(place, {"sha256": {"other.csv": "0" * 64}})
     with pytest.raises(BadDataError, match=r"jena\.csv: is not named in manifest\.json"):
         made(root, source, "jena_2020")
+
+
+def test_d03_a_manifest_beside_a_set_is_obeyed_to_the_word(root: Root) -> None:
+    put_glue(root)
+    place = root.path / "mine"
+    good = {f"{split}.tsv": sha256_file(place / f"{split}.tsv") for split in ("train", "dev", "test")}
+    fine, more, count = (
+        {"sha256": good, "documents": 5},
+        {"sha256": good | {"train2.tsv.gz": "0" * 64}},
+        {"documents": 99},
+    )
+    write_pins(place, more)
+    with pytest.raises(BadDataError, match=r"mine/train2\.tsv\.gz: is missing"):
+        made(root, labelled_source())
+    write_pins(place, fine | count)
+    for pinned in ({}, {"train": 2}):
+        with pytest.raises(BadDataError, match=r"mine/manifest\.json: documents: is 5, 99 is pinned"):
+            made(root, labelled_source(pinned=pinned))
+    assert left(root) == []
+    write_pins(place, fine)
+    digest, _ = made(root, labelled_source())
+    for bad in (more, fine | count):  # also of what was prepared before
+        write_pins(place, bad)
+        with pytest.raises(BadDataError):
+            check_prepared(root, "mine", labelled_source(), digest)
+        with pytest.raises(BadDataError):
+            made(root, labelled_source())
 
 
 def test_a_digest_is_known_before_the_data_where_something_is_pinned(root: Root) -> None:

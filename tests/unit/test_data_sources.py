@@ -245,6 +245,20 @@ def test_a_lost_shard_is_noticed(root: Root) -> None:
         list(read_documents(root, "big", fetched_source(3)))
 
 
+@pytest.mark.parametrize("said", ["pinned", "fetch"])
+def test_d03_one_shard_is_not_the_whole_source(root: Root, said: str) -> None:
+    hub = {"hub": "x/y", "revision": "0" * 40, "pattern": "en/part*.jsonl", "shards": 2}
+    more = {"pinned": {"shards": 2}} if said == "pinned" else {"pinned": {"hub": "x/y"}, "fetch": hub}
+    source = source_of(kind="fetched", path=None, **more)
+    folder = root.path / sources.fetched_path("big")
+    folder.mkdir(parents=True)
+    (folder / "part0.jsonl").write_text('{"text": "a"}\n', "utf-8")
+    with pytest.raises(BadDataError, match=r"scratch/fetched/big: shards: 1 files are here, 2 are pinned"):
+        read_documents(root, "big", source)
+    (folder / "part1.jsonl").write_text('{"text": "b"}\n', "utf-8")
+    assert [document.text for document in read_documents(root, "big", source)] == ["a", "b"]
+
+
 # -- Wikipedia out of a wheel ----------------------------------------------------------------------
 
 
