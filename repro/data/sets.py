@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from repro.data.arrays import Arrays, load_arrays, load_set_manifest, publish, write_arrays
 from repro.data.jena import read_jena, read_tmy3
-from repro.data.labelled import Labelled, describe, overlap
+from repro.data.labelled import Labelled, describe, equal_rows, overlap
 from repro.data.manifest import MANIFEST
 from repro.data.pins import PINS, Pins, read_pins
 from repro.data.rawlines import Faults, RawLines, check_count, check_sha256, wheel_file
@@ -48,10 +49,13 @@ def prepare_set(root: Root, name: str, source: SetSource, digest: str) -> Path:
 
 
 def check_prepared(root: Root, name: str, source: SetSource, digest: str) -> None:
-    """What a local folder says of itself now, where its set was made before it said so; raises BadDataError.
+    """What is asked of a set, where it was made before that was asked; raises BadDataError.
 
-    Files of which something is pinned are not looked at: they may be deleted once they are prepared.
+    No dev sentence in training; files that are what a manifest beside them says. Files of which something is pinned
+    are not looked at: they may be deleted once they are prepared.
     """
+    if isinstance(source, LabelledSource):
+        load_labelled(root, digest)
     if source.kind in PATTERNS and not source.pinned:
         _check_pins(root, set_path(name, source), set(set_files(root, name, source).values()))
         _check_documents(root, set_path(name, source), load_set_manifest(root, digest))
@@ -203,6 +207,7 @@ def load_series(root: Root, digest: str) -> Prepared:
 
 def _fill_labelled(root: Root, name: str, source: LabelledSource, digest: str, place: Path) -> None:
     splits, origin = read_labelled(root, name, source)
+    _refuse_overlap(f"source {name}", splits)
     arrays: Arrays = {}
     for split, part in splits.items():
         texts = [text.encode("utf-8") for text in part.sentences]
@@ -221,14 +226,26 @@ def _fill_labelled(root: Root, name: str, source: LabelledSource, digest: str, p
 
 
 def load_labelled(root: Root, digest: str) -> tuple[dict[str, Labelled], dict[str, Any]]:
-    """The splits of a prepared set by name, and its manifest, every byte checked; raises as `load_series`."""
+    """The splits of a prepared set by name, and its manifest, every byte checked; raises as `load_series`.
+
+    A set with dev sentences in its training text is refused too (BadDataError): older preparations published it.
+    """
     manifest, arrays = load_arrays(root, digest)
     _check_form(manifest, "labelled")
     splits = {
         split: Labelled(split, _sentences(arrays[f"{split}_text"], arrays[f"{split}_ends"]), arrays[f"{split}_labels"])
         for split in manifest["splits"]
     }
+    if manifest["report"].get("overlap", {}).get("dev_folded"):
+        _refuse_overlap(f"source {manifest['source']}", splits)
     return splits, manifest
+
+
+def _refuse_overlap(file: str, splits: Mapping[str, Labelled]) -> None:
+    """Whoever trains on a dev sentence scores what was learned by heart."""
+    found = equal_rows(splits["train"], splits["dev"])
+    if found.hits:
+        raise BadDataError(found.problems(file, "sentence"))
 
 
 def _sentences(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> tuple[str, ...]:

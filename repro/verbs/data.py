@@ -13,6 +13,7 @@ from repro.spec.fetching import Fetch
 from repro.spec.hashing import short
 from repro.spec.load import load_configuration
 from repro.spec.paths import Root, find_root
+from repro.spec.sets import LabelledSource
 from repro.verbs.output import columns, emit, say
 
 
@@ -123,8 +124,8 @@ def verify_source(name: str) -> None:
 def leakage(name: str, out: Path, workers: int | None = None) -> None:
     """Compares the documents of both splits as they stand in the token files; refuses an overlap (exit 65).
 
-    Near duplicates are counted and the nearest named, in `out` and on standard error. Of a set that is no text, what
-    its manifest says of it is written.
+    Near duplicates are counted and the nearest named, in `out` and on standard error. A set of sentences is compared
+    too; what its manifest counts is written.
     """
     root, source = _source(name)
     sha256 = digest(source, root)
@@ -132,7 +133,10 @@ def leakage(name: str, out: Path, workers: int | None = None) -> None:
         found = _text_leakage(root, source, sha256, workers)
     else:
         from repro.data.arrays import load_set_manifest
+        from repro.data.sets import load_labelled
 
+        if isinstance(source, LabelledSource):
+            load_labelled(root, sha256)
         found = {"kind": source.kind, "overlap": load_set_manifest(root, sha256)["report"].get("overlap")}
     replace_text(out, json.dumps(found, indent=1, sort_keys=True) + "\n")
 

@@ -15,6 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 from repro.data import arrays as arrays_module
+from repro.data import sets
 from repro.data.arrays import load_arrays, load_set_manifest, publish, set_problems, write_arrays
 from repro.data.manifest import MANIFEST, data_folder
 from repro.data.pins import write_pins
@@ -26,6 +27,7 @@ from repro.spec.hashing import sha256_file, sha256_json
 from repro.spec.paths import Root
 from repro.spec.reading import load
 from repro.spec.sets import JENA_VARIABLES, LabelledSource, SeriesSource, SetSource, set_digest
+from repro.verbs import data
 from tests.shared import shared
 
 WORDS = {"title": "t", "licence": "none"}
@@ -67,7 +69,7 @@ def put_glue(root: Root, folder: str = "mine") -> None:
     place = root.path / folder
     place.mkdir(parents=True, exist_ok=True)
     (place / "train.tsv").write_text("sentence\tlabel\ngood film \t1\nbad film \t0\n", "utf-8")
-    (place / "dev.tsv").write_text("sentence\tlabel\nGood  film\t1\ncaf\xe9\t0\n", "utf-8")
+    (place / "dev.tsv").write_text("sentence\tlabel\nFine  film\t1\ncaf\xe9\t0\n", "utf-8")
     (place / "test.tsv").write_text("index\tsentence\n0\tunknown\n", "utf-8")
 
 
@@ -184,13 +186,43 @@ def test_labelled_sentences_come_back_with_counts_and_overlap(root: Root) -> Non
     put_glue(root)
     digest, _ = made(root, labelled_source())
     splits, manifest = load_labelled(root, digest)
-    assert splits["dev"].sentences == ("Good  film", "caf\xe9")
+    assert splits["dev"].sentences == ("Fine  film", "caf\xe9")
     assert splits["dev"].labels.tolist() == [1, 0]
     assert manifest["splits"]["train"]["positive"] == 1
     assert manifest["splits"]["test"]["labelled"] is False
-    assert manifest["report"]["overlap"] == {"dev_exact": 0, "dev_folded": 1, "train_within": 0}
+    assert manifest["report"]["overlap"] == {"dev_exact": 0, "dev_folded": 0, "train_within": 0}
     with pytest.raises(BadDataError, match="score dev"):
         splits["test"].scored()
+
+
+def test_d08_a_dev_sentence_in_training_is_refused(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_glue(root)
+    (root.path / "mine" / "dev.tsv").write_text("sentence\tlabel\nok\t1\nGood  film\t1\nbad film\t0\n", "utf-8")
+    said = [
+        "source mine: leakage: validation sentence 2 is, but for case and blanks, training sentence 1",
+        "source mine: leakage: validation sentence 3 is training sentence 2",
+    ]
+    with pytest.raises(BadDataError) as caught:
+        made(root, labelled_source())
+    assert [str(problem) for problem in caught.value.problems] == said
+    assert left(root) == []
+    monkeypatch.setattr(sets, "_refuse_overlap", lambda *_: None)
+    digest, folder = made(root, labelled_source())  # as older versions left it
+    assert load_set_manifest(root, digest)["report"]["overlap"]["dev_folded"] == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(data, "_source", lambda name: (root, labelled_source()))
+    out = root.path / "leakage.json"
+    for use in (
+        lambda: load_labelled(root, digest),  # what a run does
+        lambda: made(root, labelled_source()),
+        lambda: data.verify_source("mine"),
+        lambda: data.leakage("mine", out),
+    ):
+        with pytest.raises(BadDataError) as caught:
+            use()
+        assert [str(problem) for problem in caught.value.problems] == said
+    assert not out.exists()
+    assert folder.is_dir()
 
 
 def test_the_two_variants_of_sst2_are_different_sets(root: Root) -> None:
