@@ -162,7 +162,8 @@ def _check_pinned(file: str, splits: dict[str, Labelled], source: LabelledSource
 def _fill_series(root: Root, name: str, source: SeriesSource, digest: str, place: Path) -> None:
     series, origin = read_series(root, name, source)
     fractions = {"train": source.train, "val": source.validation}
-    prepared = prepare_series(series, source.step_minutes * 60, fractions)
+    file = root.shown(root.path / set_path(name, source)) if source.kind in PATTERNS else f"package {source.dist}"
+    prepared = prepare_series(series, source.step_minutes * 60, fractions, file)
     arrays: Arrays = {}
     splits = {}
     for split, part in prepared.splits.items():
