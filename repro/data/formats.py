@@ -268,6 +268,8 @@ def _text_of(line: bytes, field: str) -> str:
 
 def _fault(error: ValueError | RecursionError, field: str) -> tuple[str, str]:
     """Key and message of a line that is no document."""
+    if isinstance(error, json.JSONDecodeError) and error.doc.startswith("\ufeff"):
+        return "", "begins with a byte order mark (BOM), which JSON lines do not have: save the file without it"
     if isinstance(error, json.JSONDecodeError):
         return "", f"not JSON: {error.msg} (column {error.colno})"
     if isinstance(error, UnicodeDecodeError):

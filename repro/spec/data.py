@@ -107,6 +107,8 @@ class DataSource(Strict):
             raise ValueError(f"file {self.file} leads out of its package")
         if self.fetch and self.kind != "fetched":
             raise ValueError(f"kind {self.kind} is not fetched: fetch does not belong here")
+        if self.fetch:
+            self.fetch.check_names(TEXT_SUFFIXES)
         return self
 
     @property

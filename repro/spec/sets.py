@@ -60,6 +60,9 @@ class _SetSource(Strict):
         if kind in PATTERNS:
             if not (self.pinned or self.path):
                 raise ValueError(f"kind {kind} needs pinned or path")
+            if self.fetch:
+                suffixes = {f".{pattern.rsplit('.', 1)[-1]}" for pattern in PATTERNS[kind].values()}
+                self.fetch.check_names([*(end + packed for end in suffixes for packed in ("", ".gz")), ".zip"])
         elif not (self.dist and self.file and self.sha256):
             raise ValueError(f"kind {kind} needs dist, file, sha256")
         elif self.fetch:

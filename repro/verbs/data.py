@@ -85,7 +85,8 @@ def prepare_source(name: str, workers: int | None = None) -> None:
         folder = prepare(root, name, source, digest(source, root), workers)
         near = load_manifest(root, digest(source, root))["leakage"].get("near", 0)
         if near:
-            say(f"{name}: {near} validation documents are nearly in the training text; see leakage.json")
+            which = f"`repro data leakage {name} --out FILE` writes which"
+            say(f"{name}: {near} validation documents are nearly in the training text; {which}")
     else:
         from repro.data.sets import prepare_set
 

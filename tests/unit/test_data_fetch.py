@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from repro.data.fetch import fetch
 from repro.data.pins import read_pins
 from repro.spec.data import Sources
 from repro.spec.errors import BadDataError, CannotWriteError, MissingError, ReproError
-from repro.spec.fetching import Fetch
+from repro.spec.fetching import Encoder, Fetch
 from repro.spec.paths import Root
 from repro.spec.reading import load
 
@@ -349,12 +350,28 @@ def test_the_verb_tells_what_it_did_and_what_it_cannot_do(
         HUB | {"files": [{"name": "x", "url": "https://a.example/x"}]},
         HUB | {"revision": "main"},
         HUB | {"trust_remote_code": True},
+        HUB | {"pattern": "../*.parquet"},
+        HUB | {"pattern": "en/../*.parquet"},
+        HUB | {"pattern": "/etc/*.parquet"},
         {},
     ],
 )
 def test_what_cannot_be_fetched_cannot_be_configured(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="validation error"):
         Fetch.model_validate(change)
+
+
+@pytest.mark.parametrize("name", ["openwebtext.py", "README.md", "x.jsonl.xz"])
+def test_d01_a_source_fetches_what_it_can_read_and_no_script(name: str) -> None:
+    words = {"title": "t", "licence": "l"}
+    text = words | {"kind": "fetched", "tokenizer": "bytes", "validation": 0.1, "curve_tokens": 2, "final_tokens": 2}
+    for origin in ({"files": [{"name": name, "url": f"https://a.example/{name}"}]}, HUB | {"pattern": name}):
+        for kind in (text, words | {"kind": "jena"}):
+            with pytest.raises(ValueError, match=re.escape(f"fetch brings {name}; only files of ")):
+                Sources.model_validate({"mine": kind | {"pinned": {"hub": "a/b"}, "fetch": origin}})
+        with pytest.raises(ValueError, match=re.escape(f"fetch brings {name}; only files of .json")):
+            Encoder.model_validate(words | {"fetch": origin})
+    Sources.model_validate({"mine": text | {"pinned": {"hub": "a/b"}, "fetch": HUB | {"pattern": "data/part-*"}}})
 
 
 def altered(change: Callable[[dict[str, Any]], Any]) -> str:

@@ -209,6 +209,17 @@ def test_d03_a_manifest_is_obeyed_after_the_preparation_too(root: Root, monkeypa
         data.verify_source("mine")
 
 
+def test_what_prepare_says_of_near_copies_is_true(
+    root: Root, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(data, "_source", lambda name: (root, source_of()))
+    data.prepare_source("mine", 1)
+    said = "7 validation documents are nearly in the training text; `repro data leakage mine --out FILE` writes which"
+    assert said in capsys.readouterr().err
+    data.leakage("mine", root.path / "which.json", 1)
+    assert len(json.loads((root.path / "which.json").read_text("utf-8"))["nearest"]) == 7
+
+
 # -- kills and company -----------------------------------------------------------------------------
 
 CHILD = """

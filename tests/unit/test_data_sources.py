@@ -95,6 +95,12 @@ def test_all_bad_lines_are_named_at_once(root: Root) -> None:
         assert message.startswith(start)
 
 
+def test_d01_a_byte_order_mark_is_called_by_its_name(root: Root) -> None:
+    (root.path / "texts" / "a.jsonl").write_text('{"text": "x"}\n{"text": "y"}\n', "utf-8-sig")
+    (message,) = problems_of(root)
+    assert message.startswith("texts/a.jsonl:1: begins with a byte order mark (BOM)")
+
+
 def test_a_file_in_a_wrong_format_does_not_flood(root: Root) -> None:
     (root.path / "texts" / "a.jsonl").write_text("oops\n" * 5000, "utf-8")
     (root.path / "texts" / "b.jsonl").write_text("oops\n" * 5000, "utf-8")
