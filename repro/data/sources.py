@@ -175,8 +175,12 @@ def check_pins(root: Root, name: str, source: DataSource, files: list[Path]) -> 
     known = source.fetch.files if source.fetch else []
     wanted = {file.name: file.sha256 for file in known} | (dict(pins.sha256) if pins else {})
     found = folder_hashes(root, folder, files) if wanted else {}
-    stated = {source.pinned.get("shards"), source.fetch.shards if source.fetch else None} - {None, len(files)}
-    problems = [Problem(file, None, "shards", f"{len(files)} files are here, {count} are pinned") for count in stated]
+    stated = {source.pinned.get("shards"), source.fetch.shards if source.fetch else None}
+    problems = [
+        Problem(file, None, "shards", f"{len(files)} files are here, {count} are pinned")
+        for count in stated
+        if isinstance(count, int) and count != len(files)
+    ]
     problems += [Problem(file, None, shard, "is missing") for shard in wanted if shard not in found]
     problems += [
         Problem(file, None, shard, f"has sha256 {found[shard]}, {sha256} is pinned: altered or cut short")
