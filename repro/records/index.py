@@ -19,7 +19,7 @@ from repro.records.retries import read_retries
 from repro.records.schema import RETRYABLE, record_problems
 from repro.records.store import attempt_of, place, record_path, replace_text
 from repro.spec.errors import BadDataError, CannotWriteError, Problem, ReproError
-from repro.spec.hashing import around, sha256_json, sha256_text, short
+from repro.spec.hashing import around, sha256_json, sha256_text, short, stamp
 from repro.spec.metrics import METRICS, PROTOCOLS
 from repro.spec.paths import Root
 from repro.spec.reading import read_json
@@ -207,9 +207,9 @@ def load_index(root: Root) -> Index:
     others = root.community.relative_to(root.path).as_posix() + "/"
     for name, state in _files(root):
         known = known_files.get(name)
-        stamp = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
-        if known is None or known[0] != stamp:
-            known = [stamp, *_examine(root, root.path / name)]
+        seen = stamp(state)
+        if known is None or known[0] != seen:
+            known = [seen, *_examine(root, root.path / name)]
         if isinstance(known[1], list):
             fresh[name] = known
             entry = Entry(name, *known[1])
