@@ -268,9 +268,31 @@ def test_what_does_not_fit_together_is_refused(
     code, out, err = repro_main(checkout, "plan", "--tier", "smoke")
     assert (code, out) == (64, "")
     assert re.search(
-        rf"^config/experiments/a_quality\.yaml:\d+: model: at tier smoke: {re.escape(says)}$", err, re.MULTILINE
+        rf"^config/experiments/a_quality\.yaml:\d+: (model|batch_tokens): at tier smoke: {re.escape(says)}", err, re.M
     )
     assert len(err.splitlines()) >= 2, "all experiments that it concerns are named"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new", "says"),
+    [
+        (
+            r"^methods: .*",
+            "methods: [{name: peri_ln, dt: 0.1}, {name: peri_ln, dt: 0.10}]",
+            "methods: .* one and the same",
+        ),
+        (r"^tokens: .*", "tokens: 1000", "tokens: .*1000 tokens are less than one step of 245760"),
+        (r"^batch_tokens: .*", "batch_tokens: 245761", "batch_tokens: .*245761 tokens a step are no multiple of the"),
+    ],
+)
+def test_what_does_not_fit_is_told_at_its_own_line(
+    checkout: Checkout, repro_main: Main, pattern: str, new: str, says: str
+) -> None:
+    checkout.replace("config/experiments/a_stability.yaml", pattern, new)
+    line = (checkout.path / "config/experiments/a_stability.yaml").read_text().splitlines().index(new) + 1
+    code, _, err = repro_main(checkout, "plan", "--tier", "paper")
+    assert code == 64
+    assert re.search(rf"^config/experiments/a_stability\.yaml:{line}: {says}", err, re.MULTILINE), err
 
 
 def test_case_t09_tokens_of_a_step_are_kept_or_refused(checkout: Checkout, repro_main: Main) -> None:
