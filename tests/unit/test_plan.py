@@ -229,7 +229,9 @@ def test_names_hold_no_sign_that_a_record_or_a_shell_would_mind() -> None:
 def test_tokens_are_whole_steps() -> None:
     run = only(plan_of(experiment("e", seeds=1, tokens=102401, batch_tokens=1024)))
     assert (run.config["steps"], run.config["tokens_per_step"], run.tokens) == (100, 1024, 102400)
-    assert only(plan_of(experiment("e", seeds=1, tokens=1, batch_tokens=1024))).config["steps"] == 1
+    assert only(plan_of(experiment("e", seeds=1, tokens=1024, batch_tokens=1024))).config["steps"] == 1
+    with pytest.raises(ConfigError, match="tokens: at tier paper: 1023 tokens are less than one step of 1024"):
+        plan_of(experiment("e", seeds=1, tokens=1023, batch_tokens=1024))
 
 
 def points(plan: Plan, one: Experiment) -> int:
