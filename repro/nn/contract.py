@@ -19,6 +19,7 @@ from torch import nn
 
 from repro.nn.anatomy import count_parameters, parameter_groups
 from repro.nn.contract_laws import coefficient, dt_zero, norms
+from repro.nn.contract_runs import distinct, parameters, state
 from repro.nn.contract_subject import (
     BATCH,
     CONTEXT,
@@ -33,6 +34,7 @@ from repro.nn.contract_subject import (
     require,
     token_batch,
 )
+from repro.nn.foreign import Fault, told
 from repro.nn.gpt import GPT, GPTConfig
 from repro.nn.method_api import Method, Role, Site, load_class, load_module
 from repro.spec.methods import MethodEntry, MethodInfo
@@ -76,7 +78,7 @@ def _shapes(subject: Subject) -> str:
     grid: list[dict[str, Any]] = [{key: value} for key, values in subject.entry.info.grid.items() for value in values]
     for params in [{}, *grid]:
         for bias in (False, True):
-            model = subject.model(bias=bias, **params)
+            model = subject.model(params, bias=bias)
             for batch, length in ((BATCH, CONTEXT), (1, 1)):
                 logits = model(token_batch(batch, length))
                 require(logits.shape == (batch, length, VOCAB), f"logits have shape {tuple(logits.shape)}")
@@ -235,6 +237,9 @@ CHECKS: dict[str, Callable[[Subject], str]] = {
     "shapes": _shapes,
     "gradients": _gradients,
     "same_seed": _same_seed,
+    "state": state,
+    "parameters": parameters,
+    "distinct": distinct,
     "initial_weights": _initial_weights,
     "graph_breaks": _graph_breaks,
     "dt_zero": dt_zero,
@@ -246,26 +251,22 @@ CHECKS: dict[str, Callable[[Subject], str]] = {
 }
 
 
-def _said(error: BaseException) -> str:
-    """One line about an error; a check's own words as they are."""
-    first = next(iter(str(error).splitlines()), "")
-    return first if isinstance(error, Broken) else f"{type(error).__name__}: {first}"
-
-
 def check_method(entry: MethodEntry) -> list[CheckResult]:
     """Every check of the contract in its order; a method that cannot even be loaded fails the check "loads"."""
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
         try:
-            subject = Subject(entry, load_class(entry))
-            subject.method()
-        except (Exception, SystemExit) as error:  # foreign code: whatever it does is its fault
-            return [CheckResult("loads", False, _said(error))]
+            with told():
+                subject = Subject(entry, load_class(entry))
+                subject.method()
+        except Fault as fault:
+            return [CheckResult("loads", False, str(fault))]
         return [CheckResult("loads", True, entry.path.name), *(_run(name, subject) for name in CHECKS)]
 
 
 def _run(name: str, subject: Subject) -> CheckResult:
     try:
-        return CheckResult(name, True, CHECKS[name](subject))
-    except (Exception, SystemExit) as error:
-        return CheckResult(name, False, _said(error))
+        with told():
+            return CheckResult(name, True, CHECKS[name](subject))
+    except Fault as fault:
+        return CheckResult(name, False, str(fault))

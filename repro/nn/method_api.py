@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.util
 import math
+import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -149,13 +150,19 @@ class Method:
 
 
 def load_module(entry: MethodEntry) -> ModuleType:
-    """A method's file, run now; raises whatever it raises."""
+    """A method's file as a module, the package's own run once a process; raises whatever it raises."""
     if entry.path.parent == FOLDER:
         return importlib.import_module(f"repro.methods.{entry.name}")
+    return run_file(entry)
+
+
+def run_file(entry: MethodEntry) -> ModuleType:
+    """A method's file, run now, whether or not it ran before; raises whatever it raises."""
     spec = importlib.util.spec_from_file_location(f"repro_method_{entry.name}", entry.path)
     if spec is None or spec.loader is None:
         raise TypeError(f"{entry.path.name} is no Python module")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for the names in annotations
     spec.loader.exec_module(module)
     return module
 
