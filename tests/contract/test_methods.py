@@ -133,6 +133,12 @@ WIDER = {
     "projection": PROJECTED,
     "profile": PROFILED,
     "lns": LNS.replace("== 'LNS'", "== 'lns'"),
+    "values of its own": changed(
+        "return x + site.norm_out(branch(site.norm_in(x))) * self.gain * self.size(SIZE, self._half)",
+        head=TWO_NORMS + "    HALF = 0.5\n    _half = 0.5\n    gain = 1.0\n",
+        info='    "params": {"gain": 0.5},\n    "dt_zero": "identity",\n',
+        more="\n    @classmethod\n    def size(cls, a, b):\n        return a * b * cls.HALF\n\n\nSIZE = 4.0\n",
+    ),
     "names that checks use": changed(
         "return x + self.seed * site.norm_out(branch(site.norm_in(x))) + self.bias * site.norm_in(x)",
         head=TWO_NORMS,
@@ -250,6 +256,34 @@ BROKEN = {
         "weight_std",
     ),
     "INFO moves": (changed(RESULT, more="\n\nINFO['params']['dt'] = 0.25\n"), "info", "changed when the file runs"),
+    "setting that is none": (
+        changed(RESULT, head='    norms = ("in",)\n    use_qk_norm = True\n'),
+        "loads",
+        "use_qk_norm",
+    ),
+    "settings of a base that are none": (
+        changed(RESULT, head='    norms = ("in",)\n').replace(
+            "class Method(api.Method)", 'class Base(api.Method):\n    norm_type = "rms"\n\n\nclass Method(Base)'
+        ),
+        "loads",
+        "norm_type is no setting of a method and nothing would read it; known: no_decay, norm_eps, norm_kind, norms,",
+    ),
+    "norm of an unknown kind": (
+        changed(RESULT, head='    norms = ("in",)\n    norm_kind = "RMS"\n'),
+        "info",
+        "norm_kind: RMS is neither",
+    ),
+    "norm of an unknown kind, set later": (
+        changed(
+            RESULT,
+            more="\n    def __init__(self, **params):\n        super().__init__(**params)\n"
+            "        self.norm_kind = 'rmsnorm'\n",
+        ),
+        "shapes",
+        "norm_kind: rmsnorm is neither",
+    ),
+    "one text for a tuple": (changed(RESULT, head='    norms = ("in")\n'), "info", "is no tuple of texts"),
+    "text for a flag": (changed(RESULT, head='    norms = ("in",)\n    qk_norm = "no"\n'), "info", "is no bool"),
     "place that is none": (changed(RESULT, head='    norms = ("in", "inside")\n'), "info", "may hold only"),
     "step without site": (changed(RESULT).replace(", site: api.Site", ""), "info", "step must take"),
     "decay exception for nothing": (
