@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from repro.nn.method_api import Site
 from repro.nn.stack import Stack
@@ -43,6 +45,28 @@ def count_parameters(model: nn.Module) -> dict[str, int]:
         "total": sum(parameter.numel() for parameter in parameters),
         "non_embedding": sum(p.numel() for p in parameters if id(p) not in embedding),
     }
+
+
+def kept_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """All that a model is, by name: parameters (a tied one once) and persistent buffers. A weights file holds these."""
+    stored = model.state_dict().keys()
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in stored}
+    return {**dict(model.named_parameters()), **buffers}
+
+
+@torch.no_grad()
+def put_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Puts `tensors` in place of `kept_tensors`; ValueError, and nothing changed, if names or shapes differ."""
+    kept = kept_tensors(model)
+    if wrong := sorted(kept.keys() ^ tensors.keys()):
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise ValueError(f"holds other parameters than the model: {wrong[0]}{more}")
+    for name, tensor in kept.items():
+        given = tensors[name]
+        if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
+            raise ValueError(f"{name} is {given.dtype} {list(given.shape)}, not {tensor.dtype} {list(tensor.shape)}")
+    for name, tensor in kept.items():
+        tensor.copy_(tensors[name])
 
 
 def structure(model: nn.Module) -> list[str]:

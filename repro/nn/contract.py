@@ -19,6 +19,7 @@ from torch import nn
 
 from repro.nn.anatomy import count_parameters, parameter_groups
 from repro.nn.contract_laws import coefficient, dt_zero, norms
+from repro.nn.contract_runs import distinct, parameters, state
 from repro.nn.contract_subject import (
     BATCH,
     CONTEXT,
@@ -33,8 +34,10 @@ from repro.nn.contract_subject import (
     require,
     token_batch,
 )
+from repro.nn.foreign import Fault, told
 from repro.nn.gpt import GPT, GPTConfig
 from repro.nn.method_api import Method, Role, Site, load_class, load_module
+from repro.spec.errors import shown
 from repro.spec.methods import MethodEntry, MethodInfo
 
 
@@ -48,26 +51,38 @@ class CheckResult:
 
 
 def _info(subject: Subject) -> str:
-    cls, info = subject.cls, subject.entry.info
+    info, method = subject.entry.info, subject.method()
     require(
         MethodInfo.model_validate(load_module(subject.entry).INFO) == info,
         "INFO is changed when the file runs",
     )
-    require(set(cls.norms) <= {"in", "out"}, f'norms: {cls.norms} may hold only "in" and "out"')
-    require(len(set(cls.norms)) == len(cls.norms), f"norms: {cls.norms} names a place twice")
-    require(cls.norm_kind in ("layer", "rms"), f'norm_kind: {cls.norm_kind} is neither "layer" nor "rms"')
-    method = subject.method()
+    _flags(method)
     for key, value in info.params.items():
         require(
             getattr(method, key) == value,
             f"INFO.params.{key} is {value}, the object has {getattr(method, key)}",
         )
-    wanted = ["x", "branch", "site", *(["carry"] if cls.uses_carry else [])]
+    wanted = ["x", "branch", "site", *(["carry"] if method.uses_carry else [])]
     try:
         inspect.signature(method.step).bind(*wanted)
     except TypeError:
         raise Broken(f"step must take ({', '.join(wanted)})") from None
     return f"{info.title}; parameters {dict(info.params) or 'none'}"
+
+
+def _flags(method: Method) -> None:
+    """The settings as the built object has them: `__init__` may have changed those of the class."""
+    for name in ("norms", "no_decay"):
+        held = getattr(method, name)
+        texts = isinstance(held, tuple) and all(isinstance(word, str) for word in held)
+        require(texts, f'{name}: {shown(held)} is no tuple of texts, such as ("in",)')
+    for name in ("qk_norm", "split_qkv", "uses_carry"):
+        require(isinstance(getattr(method, name), bool), f"{name}: {shown(getattr(method, name))} is no bool")
+    require(set(method.norms) <= {"in", "out"}, f'norms: {shown(method.norms)} may hold only "in" and "out"')
+    require(len(set(method.norms)) == len(method.norms), f"norms: {shown(method.norms)} names a place twice")
+    kind, eps = method.norm_kind, method.norm_eps
+    require(kind in ("layer", "rms"), f'norm_kind: {shown(kind)} is neither "layer" nor "rms"')
+    require(isinstance(eps, (int, float)) and 0 <= eps < 1, f"norm_eps: {shown(eps)} is no number from 0 to 1")
 
 
 def _shapes(subject: Subject) -> str:
@@ -76,7 +91,7 @@ def _shapes(subject: Subject) -> str:
     grid: list[dict[str, Any]] = [{key: value} for key, values in subject.entry.info.grid.items() for value in values]
     for params in [{}, *grid]:
         for bias in (False, True):
-            model = subject.model(bias=bias, **params)
+            model = subject.model(params, bias=bias)
             for batch, length in ((BATCH, CONTEXT), (1, 1)):
                 logits = model(token_batch(batch, length))
                 require(logits.shape == (batch, length, VOCAB), f"logits have shape {tuple(logits.shape)}")
@@ -225,7 +240,7 @@ def _decay_groups(subject: Subject) -> str:
             for name, parameter in zip(group["names"], group["params"], strict=True):
                 require(parameter.ndim > 1 or not group["weight_decay"], f"{name} has one axis and is decayed")
     names = [name for name, _ in model.named_parameters()]
-    for end in subject.cls.no_decay:
+    for end in subject.method().no_decay:
         require(any(f".{name}".endswith(f".{end}") for name in names), f"no_decay: no parameter ends in {end}")
     return ", ".join(f"{len(group['names'])} at {group['weight_decay']}" for group in groups)
 
@@ -235,6 +250,9 @@ CHECKS: dict[str, Callable[[Subject], str]] = {
     "shapes": _shapes,
     "gradients": _gradients,
     "same_seed": _same_seed,
+    "state": state,
+    "parameters": parameters,
+    "distinct": distinct,
     "initial_weights": _initial_weights,
     "graph_breaks": _graph_breaks,
     "dt_zero": dt_zero,
@@ -246,26 +264,22 @@ CHECKS: dict[str, Callable[[Subject], str]] = {
 }
 
 
-def _said(error: BaseException) -> str:
-    """One line about an error; a check's own words as they are."""
-    first = next(iter(str(error).splitlines()), "")
-    return first if isinstance(error, Broken) else f"{type(error).__name__}: {first}"
-
-
 def check_method(entry: MethodEntry) -> list[CheckResult]:
     """Every check of the contract in its order; a method that cannot even be loaded fails the check "loads"."""
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
         try:
-            subject = Subject(entry, load_class(entry))
-            subject.method()
-        except (Exception, SystemExit) as error:  # foreign code: whatever it does is its fault
-            return [CheckResult("loads", False, _said(error))]
+            with told():
+                subject = Subject(entry, load_class(entry))
+                subject.method()
+        except Fault as fault:
+            return [CheckResult("loads", False, str(fault))]
         return [CheckResult("loads", True, entry.path.name), *(_run(name, subject) for name in CHECKS)]
 
 
 def _run(name: str, subject: Subject) -> CheckResult:
     try:
-        return CheckResult(name, True, CHECKS[name](subject))
-    except (Exception, SystemExit) as error:
-        return CheckResult(name, False, _said(error))
+        with told():
+            return CheckResult(name, True, CHECKS[name](subject))
+    except Fault as fault:
+        return CheckResult(name, False, str(fault))

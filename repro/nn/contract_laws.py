@@ -48,7 +48,7 @@ def norms(subject: Subject) -> str:
         f"{path}.norm_{place}"
         for path, m in model.named_modules()
         if isinstance(m, Site)
-        for place in subject.cls.norms
+        for place in subject.method().norms
     }
     acting = [
         (path, module)

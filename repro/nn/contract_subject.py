@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from repro.nn.foreign import Fault
 from repro.nn.gpt import GPT, GPTConfig
 from repro.nn.initial import initialise
 from repro.nn.method_api import Branch, Method, Site
-from repro.spec.methods import MethodEntry
+from repro.spec.methods import MethodEntry, Scalar
 
 LAYERS, WIDTH, HEADS, CONTEXT, VOCAB = 2, 16, 2, 8, 17
 BATCH = 2
+Params = Mapping[str, Scalar]
+NO_PARAMS: Params = {}
 KINDS: tuple[Literal["attn", "mlp"], ...] = ("attn", "mlp")
 
 
-class Broken(Exception):
+class Broken(Fault):
     """What a check found wrong."""
 
 
@@ -35,16 +38,16 @@ class Subject:
         """The method with its defaults, `params` over them."""
         return self.cls(**{**self.entry.info.params, **params})
 
-    def model(self, *, bias: bool = True, tied: bool = True, seed: int = 0, **params: object) -> GPT:
+    def model(self, params: Params = NO_PARAMS, *, bias: bool = True, tied: bool = True, seed: int = 0) -> GPT:
         """A tiny decoder around the method, with the weights of `seed`."""
         config = GPTConfig(LAYERS, WIDTH, HEADS, CONTEXT, VOCAB, bias=bias, tied=tied)
         model = GPT(config, self.method(**params))
         initialise(model, seed)
         return model
 
-    def loud(self) -> GPT:
+    def loud(self, params: Params = NO_PARAMS) -> GPT:
         """A model in which nothing is small: neither eps, nor round-off, nor a gate that starts shut hides a fault."""
-        model = self.model()
+        model = self.model(params)
         with torch.no_grad():
             for module in model.modules():
                 if isinstance(module, nn.Embedding):

@@ -11,7 +11,8 @@ import functools
 import importlib
 import importlib.util
 import math
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from repro.nn.norms import EPS, RMSNorm
+from repro.spec.errors import shown
 from repro.spec.methods import FOLDER, MethodEntry, registry, resolve
 
 # Attention takes `attend=` besides its input: a function of q, k, v [batch, heads, tokens, head size] in place of
@@ -124,10 +126,12 @@ class Method:
         return {}
 
     def norm(self, d: int, bias: bool) -> nn.Module:
-        """A norm of the method's kind over d numbers; only a LayerNorm has a bias."""
+        """A norm of the method's kind over d numbers; only a LayerNorm has a bias. ValueError for an unknown kind."""
         if self.norm_kind == "rms":
             return RMSNorm(d, self.norm_eps)
-        return nn.LayerNorm(d, self.norm_eps, bias=bias)
+        if self.norm_kind == "layer":
+            return nn.LayerNorm(d, self.norm_eps, bias=bias)
+        raise ValueError(f'norm_kind: {shown(self.norm_kind)} is neither "layer" nor "rms"')
 
     def final_norm(self, d: int, bias: bool) -> nn.Module:
         """What stands between the last block and the head."""
@@ -149,23 +153,47 @@ class Method:
 
 
 def load_module(entry: MethodEntry) -> ModuleType:
-    """A method's file, run now; raises whatever it raises."""
+    """A method's file as a module, the package's own run once a process; raises whatever it raises."""
     if entry.path.parent == FOLDER:
         return importlib.import_module(f"repro.methods.{entry.name}")
+    return run_file(entry)
+
+
+def run_file(entry: MethodEntry) -> ModuleType:
+    """A method's file, run now, whether or not it ran before; raises whatever it raises."""
     spec = importlib.util.spec_from_file_location(f"repro_method_{entry.name}", entry.path)
     if spec is None or spec.loader is None:
         raise TypeError(f"{entry.path.name} is no Python module")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for the names in annotations
     spec.loader.exec_module(module)
     return module
 
 
 def load_class(entry: MethodEntry) -> type[Method]:
-    """The class of a method's file; raises TypeError if it is no Method, and whatever the file raises."""
+    """The class of a method's file; raises whatever the file raises.
+
+    TypeError if it is no Method, and for a plain value on the class that is neither a setting that a method has nor
+    a parameter of INFO: what `norm_type = "rms"` asks for would not be built, and nobody would see it.
+    """
     found = load_module(entry).Method
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise TypeError(f"{entry.name}: class Method must be a subclass of repro.nn.method_api.Method")
+    unknown = sorted(set(_settings(found)) - set(_settings(Method)) - entry.info.params.keys())
+    if unknown:
+        raise TypeError(
+            f"{shown(unknown[0])} is no setting of a method and nothing would read it; known: "
+            f"{', '.join(sorted(_settings(Method)))}; a constant of your own belongs at the top of the file"
+        )
     return found
+
+
+def _settings(cls: type[Method]) -> Iterator[str]:
+    """Names of a class's plain values, those of its bases too; not what is private, nor CONSTANTS, nor code."""
+    for base in cls.__mro__[:-1]:
+        for name, value in vars(base).items():
+            if not (name.startswith("_") or name.isupper() or callable(value) or hasattr(value, "__get__")):
+                yield name
 
 
 def load_method(

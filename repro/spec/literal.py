@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -16,11 +17,9 @@ Model = TypeVar("Model", bound=BaseModel)
 def read_info(tree: ast.Module, file: str, model: type[Model]) -> Model:
     """The literal INFO of a parsed file as `model`; raises ConfigError with file, line and key of every problem."""
     value = _info_node(tree, file)
-    keys = [key.value for key in value.keys if isinstance(key, ast.Constant)]
+    if doubled := list(_doubled(value, (), file)):
+        raise ConfigError(doubled)
     lines = {str(key.value): key.lineno for key in value.keys if isinstance(key, ast.Constant)}
-    doubled = [key for key in lines if [str(k) for k in keys].count(key) > 1]
-    if doubled:
-        raise ConfigError([Problem(file, lines[key], f"INFO.{shown(key)}", "stands twice") for key in doubled])
     try:
         literal = ast.literal_eval(value)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -35,6 +34,22 @@ def read_info(tree: ast.Module, file: str, model: type[Model]) -> Model:
                 for path, message in explain(model, error, literal)
             ]
         ) from None
+
+
+def _doubled(node: ast.expr, path: tuple[str, ...], file: str) -> Iterator[Problem]:
+    """Keys that stand twice in a dict, however deep: Python would take the last one in silence."""
+    if isinstance(node, ast.Dict):
+        lines: dict[str, int] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            name = str(key.value) if isinstance(key, ast.Constant) else "?"
+            if isinstance(key, ast.Constant) and name in lines:
+                message = f"stands twice, also in line {lines[name]}" if lines[name] != key.lineno else "stands twice"
+                yield Problem(file, key.lineno, _key((*path, name)), message)
+            lines.setdefault(name, node.lineno if key is None else key.lineno)
+            yield from _doubled(value, (*path, name), file)
+    elif isinstance(node, (ast.List, ast.Tuple)):
+        for place, item in enumerate(node.elts):
+            yield from _doubled(item, (*path, str(place)), file)
 
 
 def _key(path: tuple[str | int, ...]) -> str:

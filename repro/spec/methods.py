@@ -23,6 +23,7 @@ from repro.spec.errors import ConfigError, Problem, shown, suggest
 from repro.spec.hashing import sha256_json
 from repro.spec.literal import read_info
 from repro.spec.model import NAME_PATTERN, Name, Strict
+from repro.spec.reach import beyond
 from repro.spec.reading import read_bytes
 
 MAX_METHOD_BYTES = 64 << 10
@@ -44,10 +45,6 @@ RESERVED = frozenset(
     }
     | {"extra", "norm", "final_norm", "weight_std", "begin", "end", "before_training", "after_step"}
 )
-# What a method's file may import, submodules included: its id covers that file, the rules version and the lock cover
-# these; any other file could change what a run computes and leave its id as it is.
-IMPORTS = ("__future__", "collections", "dataclasses", "functools", "itertools", "math", "repro.nn", "torch", "typing")
-FORBIDDEN = frozenset({"open", "exec", "eval", "compile", "__import__"})  # run or read what the id does not cover
 
 Scalar = bool | int | float | str
 
@@ -142,7 +139,7 @@ def read_method(path: Path) -> MethodEntry:
     if path.is_symlink():
         raise ConfigError([Problem(file, None, "", "is a link; a method's file must lie in the folder itself")])
     text, tree = _parsed(path, file)
-    problems = [*_foreign_imports(tree, file), *_forbidden_calls(tree, file), *_class_problems(tree, file)]
+    problems = [*beyond(tree, file), *_class_problems(tree, file)]
     try:
         info = read_info(tree, file, MethodInfo)
     except ConfigError as error:
@@ -168,31 +165,6 @@ def _parsed(path: Path, file: str) -> tuple[str, ast.Module]:
         raise ConfigError([Problem(file, error.lineno, "", f"not Python: {shown(error.msg)}")]) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ConfigError([Problem(file, None, "", f"not Python: {shown(str(error))}")]) from None
-
-
-def _foreign_imports(tree: ast.Module, file: str) -> Iterator[Problem]:
-    """The hash covers one file, so a method must not run code of files that nothing else pins."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            names = [f"{module}.{alias.name}" if node.module else f"{module}{alias.name}" for alias in node.names]
-        else:
-            continue
-        foreign = [name for name in names if not any(f"{name}.".startswith(f"{known}.") for known in IMPORTS)]
-        if foreign:
-            message = f"imports {', '.join(map(shown, foreign))}, whose code is no part of a run's id"
-            yield Problem(file, node.lineno, "", f"{message}; allowed: {', '.join(IMPORTS)}")
-
-
-def _forbidden_calls(tree: ast.Module, file: str) -> Iterator[Problem]:
-    """Builtins that read files or run text, called by name."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN:
-            yield Problem(
-                file, node.lineno, "", f"calls {node.func.id}; what it reads or runs is no part of a run's id"
-            )
 
 
 def _class_problems(tree: ast.Module, file: str) -> Iterator[Problem]:

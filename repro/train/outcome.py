@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import nn
 
-from repro.nn.gpt import count_parameters, parameter_groups, structure
+from repro.nn.anatomy import count_parameters, kept_tensors, parameter_groups, put_tensors, structure
 from repro.records.schema import finite
 from repro.train.launch import Finished
 from repro.train.saving import saving, write_whole
@@ -19,8 +19,8 @@ from repro.train.state import TrainState
 
 
 def save_weights(net: nn.Module, path: Path) -> str:
-    """Writes the parameters (a tied one once) as safetensors, atomically; returns its sha256; raises SaveError."""
-    tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in net.named_parameters()}
+    """Writes parameters and persistent buffers as safetensors, atomically; returns its sha256; raises SaveError."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in kept_tensors(net).items()}
     data = save(tensors)
     with saving():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,16 +29,13 @@ def save_weights(net: nn.Module, path: Path) -> str:
 
 
 def load_weights(net: nn.Module, path: Path, sha256: str) -> None:
-    """Puts the parameters of `path` into `net`; ValueError if the file or its names are not the recorded ones."""
+    """Puts the tensors of `path` into `net`; ValueError if the file, its names or shapes are not the recorded ones."""
     if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
         raise ValueError(f"{path.name} does not match the recorded weights")
-    tensors = load_file(path)
-    parameters = dict(net.named_parameters())
-    if parameters.keys() != tensors.keys():
-        raise ValueError(f"{path.name} holds other parameters than the model")
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
+    try:
+        put_tensors(net, load_file(path))
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
 
 
 def progress_fields(state: TrainState, config: dict[str, Any], started: int, resumed: int) -> dict[str, Any]:

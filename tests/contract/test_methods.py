@@ -76,9 +76,80 @@ PER_HEAD = changed(
 )
 
 
-@pytest.mark.parametrize("text", [REZERO, RESI_DUAL, SUB_LN, PER_HEAD], ids=["gate", "carry", "inner_norm", "heads"])
-def test_methods_of_the_wider_field_keep_it(tmp_path: Path, text: str) -> None:
-    assert failed(written(tmp_path, text)) == {}
+TWO_NORMS = '    norms = ("in", "out")\n'
+SUM = "return x + site.norm_out(branch(site.norm_in(x)))"
+COUNTED = "return add(x, branch(site.norm_in(x)), alpha=self.dt) * (1 - 0.5 ** (1 + self.steps))"
+COUNTER = (
+    "\n    def __init__(self, **params):\n        super().__init__(**params)\n        self.steps = 0\n"
+    "\n    def after_step(self, model):\n        self.steps += 1\n"
+)
+WARM_UP = changed(  # as ProRes: the step stands in a buffer, which is saved with the weights
+    "t = site.clock.t\n        return site.norm_out(x + torch.clamp((t + 1) / self.steps, max=1.0) * branch(x))",
+    head='    norms = ("out",)\n',
+    info='    "params": {"steps": 1000},\n    "grid": {"steps": [1000, 2000]},\n    "dt_zero": "norm",\n',
+    more="\n    def extra(self, site):\n        return {'clock': Clock()}\n"
+    "\n    def after_step(self, model):\n        for module in model.modules():\n"
+    "            if isinstance(module, Clock):\n                module.t += 1\n"
+    "\n\nclass Clock(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.register_buffer('t', torch.zeros(()))\n",
+)
+PROJECTED = changed(  # as nGPT; `every` and `mode` act in a hook alone, `floor` with one mode only
+    SUM,
+    head=TWO_NORMS,
+    info='    "params": {"every": 10, "mode": "unit", "floor": 0.1},\n'
+    '    "grid": {"every": [10, 50], "mode": ["none", "unit"]},\n    "dt_zero": "identity",\n',
+    more="\n    def extra(self, site):\n        return {'clock': Clock()}\n"
+    "\n    def after_step(self, model):\n        for module in model.modules():\n"
+    "            if isinstance(module, Clock):\n                module.t += 1\n"
+    "        if self.mode == 'unit' and int(module_of(model).t) % self.every == 0:\n"
+    "            with torch.no_grad():\n                w = model.wte.weight\n"
+    "                w.div_(w.norm(dim=1, keepdim=True).clamp(min=self.floor))\n"
+    "\n\ndef module_of(model):\n    return next(m for m in model.modules() if isinstance(m, Clock))\n"
+    "\n\nclass Clock(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.register_buffer('t', torch.zeros((), dtype=torch.int64))\n"
+    "\n    def forward(self):\n        return self.t\n",
+)
+PROFILED = changed(  # as Admin: the first batch sets a parameter
+    "return x + site.share * site.norm_out(branch(site.norm_in(x)))",
+    head=TWO_NORMS,
+    info='    "dt_zero": "identity",\n',
+    more="\n    def extra(self, site):\n        return {'share': torch.ones(1)}\n"
+    "\n    def before_training(self, model, tokens):\n        with torch.no_grad():\n"
+    "            size = model(tokens).std()\n            for name, p in model.named_parameters():\n"
+    "                if name.endswith('share'):\n                    p.copy_(1 / (1 + size))\n",
+)
+LNS = changed(  # the case T12: the asked-for name is lower-cased before it is compared
+    "kind = self.scaling.lower()\n        scale = (site.layer + 1.0) ** -self.power if kind == 'LNS' else 1.0\n"
+    "        return x + branch(scale * site.norm_in(x))",
+    info='    "params": {"scaling": "LNS", "power": 0.25},\n    "grid": {"power": [0.25, 0.5]},\n'
+    '    "dt_zero": "identity",\n',
+)
+WIDER = {
+    "gate": REZERO,
+    "carry": RESI_DUAL,
+    "inner_norm": SUB_LN,
+    "heads": PER_HEAD,
+    "buffer": WARM_UP,
+    "projection": PROJECTED,
+    "profile": PROFILED,
+    "lns": LNS.replace("== 'LNS'", "== 'lns'"),
+    "values of its own": changed(
+        "return x + site.norm_out(branch(site.norm_in(x))) * self.gain * self.size(SIZE, self._half)",
+        head=TWO_NORMS + "    HALF = 0.5\n    _half = 0.5\n    gain = 1.0\n",
+        info='    "params": {"gain": 0.5},\n    "dt_zero": "identity",\n',
+        more="\n    @classmethod\n    def size(cls, a, b):\n        return a * b * cls.HALF\n\n\nSIZE = 4.0\n",
+    ),
+    "names that checks use": changed(
+        "return x + self.seed * site.norm_out(branch(site.norm_in(x))) + self.bias * site.norm_in(x)",
+        head=TWO_NORMS,
+        info='    "params": {"seed": 2, "bias": 0.5},\n    "dt_zero": "none",\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WIDER)
+def test_methods_of_the_wider_field_keep_it(tmp_path: Path, name: str) -> None:
+    assert failed(written(tmp_path, WIDER[name])) == {}
 
 
 BROKEN = {
@@ -185,12 +256,123 @@ BROKEN = {
         "weight_std",
     ),
     "INFO moves": (changed(RESULT, more="\n\nINFO['params']['dt'] = 0.25\n"), "info", "changed when the file runs"),
+    "setting that is none": (
+        changed(RESULT, head='    norms = ("in",)\n    use_qk_norm = True\n'),
+        "loads",
+        "use_qk_norm",
+    ),
+    "settings of a base that are none": (
+        changed(RESULT, head='    norms = ("in",)\n').replace(
+            "class Method(api.Method)", 'class Base(api.Method):\n    norm_type = "rms"\n\n\nclass Method(Base)'
+        ),
+        "loads",
+        "norm_type is no setting of a method and nothing would read it; known: no_decay, norm_eps, norm_kind, norms,",
+    ),
+    "norm of an unknown kind": (
+        changed(RESULT, head='    norms = ("in",)\n    norm_kind = "RMS"\n'),
+        "info",
+        "norm_kind: RMS is neither",
+    ),
+    "norm of an unknown kind, set later": (
+        changed(
+            RESULT,
+            more="\n    def __init__(self, **params):\n        super().__init__(**params)\n"
+            "        self.norm_kind = 'rmsnorm'\n",
+        ),
+        "shapes",
+        "norm_kind: rmsnorm is neither",
+    ),
+    "one text for a tuple": (changed(RESULT, head='    norms = ("in")\n'), "info", "is no tuple of texts"),
+    "text for a flag": (changed(RESULT, head='    norms = ("in",)\n    qk_norm = "no"\n'), "info", "is no bool"),
     "place that is none": (changed(RESULT, head='    norms = ("in", "inside")\n'), "info", "may hold only"),
     "step without site": (changed(RESULT).replace(", site: api.Site", ""), "info", "step must take"),
     "decay exception for nothing": (
         changed(RESULT, head='    norms = ("in",)\n    no_decay = ("mix",)\n'),
         "decay_groups",
         "mix",
+    ),
+    "step counted in an attribute": (changed(COUNTED, more=COUNTER), "state", "gives other logits"),
+    "step counted in a list of the module": (
+        changed(COUNTED, more=COUNTER)
+        .replace("self.steps", "STEPS[0]")
+        .replace("class Method", "STEPS = [0]\n\n\nclass Method"),
+        "state",
+        "gives other logits",
+    ),
+    "buffer that is not saved": (
+        WARM_UP.replace("torch.zeros(())", "torch.zeros(()), persistent=False"),
+        "state",
+        "gives other logits",
+    ),
+    "scale of the first batch in an attribute": (
+        changed(
+            "return x + branch(site.norm_in(x)) * getattr(self, 'scale', 1.0)",
+            info='    "dt_zero": "identity",\n',
+            more="\n    def before_training(self, model, tokens):\n        self.scale = 0.5\n",
+        ),
+        "state",
+        "belongs into parameters or persistent buffers",
+    ),
+    "hook that counts in an attribute": (
+        changed(
+            RESULT,
+            more=COUNTER
+            + "        with torch.no_grad():\n            model.wte.weight.mul_(1 - 0.1 / (1 + self.steps))\n",
+        ),
+        "state",
+        "in a resumed run",
+    ),
+    "parameters made by a hook": (
+        changed(
+            RESULT,
+            more="\n    def before_training(self, model, tokens):\n        model.late = nn.Parameter(torch.ones(1))\n",
+        ),
+        "state",
+        "a fresh model does not take the saved tensors",
+    ),
+    "hook that raises": (
+        changed(RESULT, more="\n    def after_step(self, model):\n        raise OSError('gone')\n"),
+        "state",
+        "after_step raises OSError: gone",
+    ),
+    "hook of another signature": (
+        changed(RESULT, more="\n    def before_training(self, model):\n        pass\n"),
+        "state",
+        "before_training raises TypeError",
+    ),
+    "hook that writes NaN": (
+        changed(
+            RESULT,
+            more="\n    def after_step(self, model):\n        with torch.no_grad():\n"
+            "            model.wpe.weight.div_(0)\n",
+        ),
+        "state",
+        "wpe.weight: not finite after 2 steps",
+    ),
+    "asked-for variant is not built": (LNS, "parameters", "make the same model, bit for bit"),
+    "choice of a grid that changes nothing": (
+        LNS.replace('"grid": {', '"grid": {"scaling": ["LNS", "lns", "none"], ').replace("== 'LNS'", "== 'none'"),
+        "parameters",
+        "scaling = LNS and lns make the same model",
+    ),
+    "parameter that nothing reads": (
+        changed(RESULT, info='    "params": {"dt": 0.5, "sharp": True},\n    "dt_zero": "identity",\n'),
+        "parameters",
+        "sharp = True and False make the same model",
+    ),
+    "parameter overwritten": (
+        changed(
+            "return x + self.gamma * branch(site.norm_in(x))",
+            info='    "params": {"gamma": 0.5},\n    "dt_zero": "identity",\n',
+            more="\n    def __init__(self, **params):\n        super().__init__(**params)\n        self.gamma = 0.5\n",
+        ),
+        "parameters",
+        "(the object has 0.5 for both)",
+    ),
+    "another method under a new name": (
+        changed("return x + branch(site.norm_in(x))", info='    "dt_zero": "identity",\n'),
+        "distinct",
+        "it is pre_ln, bit for bit",
     ),
     "hook misspelt": (changed(RESULT, head='    nroms = ("in",)\n'), "loads", "did you mean norms"),
     "no method": (GOOD.replace("class Method(api.Method)", "class Method"), "loads", "must be a subclass"),

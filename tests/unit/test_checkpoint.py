@@ -333,6 +333,27 @@ def test_final_weights_are_checked_when_they_are_loaded(tmp_path: Path) -> None:
         load_weights(fresh, path, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
+def test_final_weights_hold_buffers_too_and_are_loaded_strictly(tmp_path: Path) -> None:
+    from repro.train.outcome import load_weights, save_weights
+
+    def net(t: float, size: int = 3) -> torch.nn.Module:
+        made = torch.nn.Linear(size, 1)
+        made.register_buffer("t", torch.tensor(t))
+        made.register_buffer("scratch", torch.tensor(t), persistent=False)
+        return made
+
+    path = tmp_path / "x.safetensors"
+    sha256 = save_weights(net(5.0), path)
+    fresh = net(0.0)
+    load_weights(fresh, path, sha256)
+    assert (float(fresh.t), float(fresh.scratch)) == (5.0, 0.0)
+    for other, said in ((torch.nn.Linear(3, 1), "other parameters than the model: t"), (net(0.0, 1), "weight is")):
+        before = [tensor.clone() for tensor in other.state_dict().values()]
+        with pytest.raises(ValueError, match=said):
+            load_weights(other, path, sha256)
+        assert all(torch.equal(a, b) for a, b in zip(before, other.state_dict().values(), strict=True))
+
+
 def test_a_torch_file_made_by_hand_is_read_as_data(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     torch.save({"x": Attack(tmp_path / "ran")}, buffer)

@@ -79,6 +79,12 @@ def test_a_template_is_a_method(tmp_path: Path) -> None:
         ("INFO = {**OTHER}\n\nclass Method:\n    pass\n", "INFO: must be a literal"),
         (info() + "INFO = {}\n", "INFO: stands twice"),
         ("INFO = {'title': 'a', 'title': 'b'}\n\nclass Method:\n    pass\n", "INFO.title: stands twice"),
+        (info().replace("'dt': 0.5", "'dt': 0.5, 'dt': 0.9"), "bad.py:1: INFO.params.dt: stands twice"),
+        (
+            info(grid={"dt": [1.0]}).replace("'dt': [1.0]", "'dt': [1.0],\n'dt': [2.0]"),
+            "bad.py:2: INFO.grid.dt: stands",
+        ),
+        (info(tracks=[{"a": 1}]).replace("'a': 1", "'a': 1, 'a': 1"), "INFO.tracks.0.a: stands twice"),
         (info().replace("class Method", "class Other"), "no class Method"),
         (info() + "\nclass Method:\n    pass\n", "Method: stands twice"),
         (info() + "from repro.methods.pre_ln import Method as M\n", "imports repro.methods.pre_ln.Method, whose code"),
@@ -97,9 +103,38 @@ def test_a_template_is_a_method(tmp_path: Path) -> None:
         ),
         (info() + "from repro import nn, train\n", "imports repro.train, whose code"),
         *(
-            (info() + f"def late():\n    return {name}('x')\n", f"bad.py:7: calls {name}; what it reads")
+            (info() + f"def late():\n    return {name}('x')\n", f"bad.py:7: uses {name}; what it reads")
             for name in ("open", "exec", "eval", "compile", "__import__")
         ),
+        (info() + "e = eval\n", "bad.py:6: uses eval; what it reads"),
+        (info() + "@exec\ndef late():\n    pass\n", "uses exec; what it reads"),
+        (info() + "x = __builtins__['eval']\n", "uses __builtins__"),
+        (info() + "x = (lambda: 0).__globals__\n", "uses __globals__"),
+        (info() + "x = globals()\n", "uses globals"),
+        (
+            info() + "from repro.nn.method_api import load_class, registry\n",
+            "imports repro.nn.method_api.load_class, and of",
+        ),
+        (
+            info() + "from repro.nn.method_api import registry as r\n",
+            "may use Branch, EPS, Method, RMSNorm, Role, Site,",
+        ),
+        (info() + "from repro.nn.method_api import importlib\n", "imports repro.nn.method_api.importlib, and"),
+        (info() + "from repro.nn import method_api as api\nx = api.importlib.import_module('o')\n", "uses importlib"),
+        (info() + "from repro.nn import method_api as api\nx = api.registry()\n", "bad.py:7: uses registry; what it"),
+        (info() + "import repro.nn.method_api\nx = repro.nn.method_api.load_method('a')\n", "uses load_method"),
+        (info() + "import repro.nn.method_api\nx = repro.nn.method_api.resolve\n", "uses nn.method_api.resolve"),
+        (info() + "from repro import nn\nx = nn.method_api.run_file\n", "uses run_file"),
+        (info() + "from repro.nn.pretrained import load_gpt2\n", "of repro.nn a method may use anatomy, gpt, initial,"),
+        (info() + "from repro import nn\nx = nn.pretrained\n", "uses pretrained"),
+        (info() + "import torch\nx = torch.load('w.pt')\n", "uses load; what it reads"),
+        (info() + "import torch as t\nx = t.hub.load_state_dict_from_url('u')\n", "uses hub; what it reads"),
+        (info() + "from torch import load\n", "imports torch.load, and load is not allowed"),
+        (info() + "from torch.jit import load as take\n", "imports torch.jit.load, and load is not allowed"),
+        (info() + "from torch import *\nx = load('w.pt')\n", "uses load; what it reads"),
+        (info() + "from collections import _sys\n", "imports collections._sys, and _sys is not allowed"),
+        (info() + "import dataclasses\nx = dataclasses.sys.modules\n", "uses sys; what it reads"),
+        (info() + "import torch\nx = getattr(torch, 'load')('w.pt')\n", "uses load; what it reads"),
         (info(titel="x"), 'did you mean "title"'),
         (info(title="<b>x</b>"), "INFO.title"),
         (info(title="a\nb"), "INFO.title"),
@@ -138,13 +173,19 @@ def test_what_a_method_may_import(tmp_path: Path) -> None:
     lines = [
         "from __future__ import annotations",
         "import math, itertools, functools",
-        "import torch.nn.functional as F",
+        "import torch, torch.nn.functional as F",
         "from collections.abc import Callable",
         "from dataclasses import dataclass",
         "from typing import Any",
         "from torch import *",
         "from repro import nn",
         "from repro.nn.norms import rms_norm",
+        "from repro.nn.method_api import Method as Base, Branch, Site",
+        "from repro.nn import method_api as api, stack",
+        "core = stack.causal_attention, api.RMSNorm, torch.nn.Linear, nn.gpt.GPT",
+        "def own(self, model, load):",
+        "    self.load, self.registry = load, getattr(self, 'load', load)",
+        "    return model.eval(), self.load, getattr(model, 'eval')()",
         "fast = torch.compile(len)",  # a method of something allowed, not the builtin
     ]
     assert set(registry(folder(tmp_path, good="\n".join(lines) + "\n" + info()))) == {"good"}
