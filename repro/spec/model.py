@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictBool, StringConstraints
 
 MAX_NUMBER = 1e300  # far beyond any quantity here, and safely within a float
 NAME_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
@@ -41,6 +41,7 @@ def _round(value: object) -> object:
     return float(f"{_number(value):.12g}") + 0.0  # which makes -0.0 the same zero
 
 
+Bool = StrictBool  # the words and numbers that pydantic would convert are refused: "yes", "1", 0
 Int = Annotated[int, BeforeValidator(_whole)]
 Float = Annotated[float, BeforeValidator(_round)]
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, strict=True)]
