@@ -70,6 +70,8 @@ SLIPS = {
     "too_many_looks": (EXPERIMENT, r"^seeds", "validations: 101\nseeds", "validations", "less than or equal to 100"),
     "rate_twice": (EXPERIMENT, r"lr: 6\.0e-4", "lr: [6.0e-4, 0.0006]", "optimizer.lr", "names 0.0006 twice"),
     "no_rate": (EXPERIMENT, r"lr: 6\.0e-4", "lr: []", "optimizer.lr", "at least 1"),
+    "word_for_boolean": (MODELS, r"^(gpt_d64_l4: \{)", r'\1bias: "yes", ', "gpt_d64_l4.bias", "valid boolean"),
+    "number_for_boolean": (MODELS, r"^(gpt_d64_l4: \{)", r"\1tied: 0, ", "gpt_d64_l4.tied", "valid boolean"),
     "list_for_block": (EXPERIMENT, r"^schedule: \{.*", "schedule: [cosine]", "schedule", "dictionary"),
     "name": (EXPERIMENT, r"^name: a_quality", "name: a_qualitx", "name", "must equal the file's name, a_quality"),
     "name_markup": (EXPERIMENT, r"^name: a_quality", 'name: "<img src=x>"', "name", "should match pattern"),
