@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +125,7 @@ def load_claims(root: Root, known: Known) -> list[Claim]:
 def load_unused(root: Root) -> list[Unused]:
     """Reported numbers that no claim uses; none where the file is not there. Raises ConfigError."""
     path = root.config / "claims" / f"{UNUSED}.yaml"
-    return load(UnusedFile, path, root.shown(path)).unused if path.is_file() else []
+    return load(UnusedFile, path, root.shown(path)).unused if os.path.lexists(path) else []
 
 
 def check_claims(path: Path, file: str, known: Known) -> list[Claim]:

@@ -314,11 +314,83 @@ def test_case_c06_a_title_that_states_another_value_is_warned_about(
     assert err.count("warning: ") == len(says)
 
 
-def test_a_file_that_would_not_be_read_is_no_silence(checkout: Checkout, repro_main: Main) -> None:
-    path = checkout.path / "config" / "experiments"
-    (path / "a_quality.yaml").rename(path / "a_quality.yml")
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("local.yml", 'is not read; did you mean "local.yaml"?'),
+        ("local.YAML", "is not read; did you mean"),
+        ("Suite.yaml", 'is not read; did you mean "suite.yaml"?'),
+        ("more/x.yaml", "is not read; "),
+        ("experiments/x.yml", "is not read: the name must end in .yaml"),
+        ("experiments/x.YAML", "is not read: the name must end in .yaml"),
+        ("experiments/x.json", "is not read: the name must end in .yaml"),
+        ("experiments/sub/x.yaml", "is not read: no folder is read in config/experiments"),
+        ("claims/paper_a.yml", "is not read: the name must end in .yaml"),
+        ("claims/sub.yaml/x", "is not read: no folder is read in config/claims"),
+    ],
+)
+def test_case_c03_a_file_that_would_not_be_read_is_no_silence(
+    checkout: Checkout, repro_main: Main, entry: str, says: str
+) -> None:
+    checkout.write(f"config/{entry}", "tier: desk\n")
+    told = entry.removesuffix("/x.yaml").removesuffix("/x")
+    for words in (("plan",), ("check-config", "config")):
+        code, out, err = repro_main(checkout, *words)
+        assert (code, out) == (64, "")
+        assert f"config/{told}: {says}" in err
+
+
+def test_what_editors_leave_beside_a_file_is_no_fault(checkout: Checkout, repro_main: Main) -> None:
+    for folder in ("config", "config/experiments", "config/claims"):
+        for name in ("x.yaml~", ".x.yaml.swp", "#x.yaml#", "README.md", ".old/x.yaml", "x.yaml.bak"):
+            checkout.write(f"{folder}/{name}", "not read")
+    assert repro_main(checkout, "plan")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "file", [EXPERIMENT, SUITE, TIERS, "config/local.yaml", "config/claims/paper_a.yaml", "config/claims/unused.yaml"]
+)
+def test_a_link_out_of_the_configuration_is_refused_and_nothing_behind_it_shown(
+    checkout: Checkout, repro_main: Main, file: str
+) -> None:
+    secret = checkout.write("secret.yaml", "not for print: [")
+    checkout.file(file).unlink(missing_ok=True)
+    checkout.file(file).symlink_to(secret)
+    for words in (("plan",), ("tables",), ("check-config", "config")):
+        code, _, err = repro_main(checkout, *words)
+        assert code == 64, err
+        assert f"{file}: is a symbolic link that leads out of its folder" in err.splitlines()
+        assert "print" not in err
+
+
+def test_a_folder_of_the_configuration_is_no_link_either(checkout: Checkout, repro_main: Main) -> None:
+    checkout.file("config/claims").rename(checkout.file("elsewhere"))
+    checkout.file("config/claims").symlink_to(checkout.file("elsewhere"))
     code, _, err = repro_main(checkout, "plan")
-    assert (code, "config/experiments/a_quality.yml: is not read: the name must end in .yaml" in err) == (64, True)
+    assert (code, err) == (64, "config/claims: is a symbolic link that leads out of its folder\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("nowhere", "no such file"),
+        ("local.yaml", "is a symbolic link that leads out of its folder"),
+        ("experiments", "is no regular file"),
+        ("/dev/null", "is a symbolic link that leads out of its folder"),
+    ],
+)
+def test_local_settings_that_cannot_be_read_are_not_passed_over(
+    checkout: Checkout, repro_main: Main, target: str, says: str
+) -> None:
+    checkout.file("config/local.yaml").symlink_to(target)
+    code, _, err = repro_main(checkout, "plan")
+    assert (code, err) == (64, f"config/local.yaml: {says}\n")
+
+
+def test_a_link_within_the_folder_is_followed(checkout: Checkout, repro_main: Main) -> None:
+    checkout.write("config/.cluster.yaml", "tier: desk\n")
+    checkout.file("config/local.yaml").symlink_to(".cluster.yaml")
+    assert load_configuration(Root(checkout.path)).suite.tier == "desk"
 
 
 def test_local_settings_are_laid_over_the_suites(checkout: Checkout) -> None:
