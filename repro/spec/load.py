@@ -216,13 +216,16 @@ def _tier_check_problems(configuration: Configuration) -> Iterator[Problem]:
     """Checks and parameters in tiers.yaml that nothing is known by."""
     for label, tier in configuration.tiers.items():
         for name, change in tier.check.params.items():
-            place = (label, "check", "params", name)
-            try:
-                if name not in CHECKS:
-                    raise ValueError(f"{shown(name)} is not known{suggest(name, CHECKS)}")
-                with_params(CHECKS[name], change)
-            except ValueError as error:
-                yield Problem(*configuration.files["tiers"].place(place), ".".join(place), str(error))
+            place: tuple[str, ...] = (label, "check", "params", name)
+            if name not in CHECKS:
+                message = f"{shown(name)} is not known{suggest(name, CHECKS)}"
+                yield Problem(*configuration.files["tiers"].place(place), ".".join(place), message)
+                continue
+            for key, value in change.items():
+                try:
+                    with_params(CHECKS[name], {key: value})
+                except ValueError as error:
+                    yield Problem(*configuration.files["tiers"].place((*place, key)), ".".join(place), str(error))
 
 
 def _catalogue_problems(configuration: Configuration) -> list[Problem]:
