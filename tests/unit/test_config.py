@@ -340,6 +340,45 @@ def test_case_c03_a_file_that_would_not_be_read_is_no_silence(
         assert f"config/{told}: {says}" in err
 
 
+@pytest.mark.parametrize(
+    ("file", "pattern", "new", "key", "says"),
+    [
+        ("a", r"weight_decay: 0\.0, a:", "weight_decay: 0.3, a:", "cells.weight_decay", "known: 0.1, 0.0"),
+        (
+            "a",
+            r"a_quality, model: gpt2_124m",
+            "a_quality, model: gpt_d32_l2",
+            "cells.model",
+            "known: gpt2_124m, gpt2_355m",
+        ),
+        (
+            "a",
+            r"params: \{dt: 0\.1\}",
+            "params: {dt: 0.3}",
+            "cells.a",
+            "peri_ln dt=0.3 is no method of a_quality; known: pre",
+        ),
+        ("a", r"b: peri_ln", "b: simplenorm", "cells.b", "simplenorm is no method of a_stability; known: pre_ln"),
+        (
+            "d",
+            r"layers: 2, residual: true",
+            "layers: 3, residual: true",
+            "cells.a",
+            "layers 3 is not in d_sst2_depth; known: 2",
+        ),
+        ("d", r"control: none", "layers: 2", "cells.a", "d_jena_beta has no layers to choose"),
+    ],
+)
+def test_a_claim_speaks_of_cells_that_its_experiment_has(
+    checkout: Checkout, repro_main: Main, file: str, pattern: str, new: str, key: str, says: str
+) -> None:
+    name = f"config/claims/paper_{file}.yaml"
+    line = checkout.replace(name, pattern, new)
+    code, _, err = repro_main(checkout, "check-config", name)
+    assert code == 64
+    assert any(text.startswith(f"{name}:{line}: {key}: ") and says in text for text in err.splitlines()), err
+
+
 def test_what_editors_leave_beside_a_file_is_no_fault(checkout: Checkout, repro_main: Main) -> None:
     for folder in ("config", "config/experiments", "config/claims"):
         for name in ("x.yaml~", ".x.yaml.swp", "#x.yaml#", "README.md", ".old/x.yaml", "x.yaml.bak"):
