@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from repro.spec.errors import ReproError
+from repro.spec.errors import ReproError, of_system
 from repro.verbs.groups import JsonFlag, data_app, method_app, records_app
 
 USAGE_ERROR = 64  # typer itself would say 2
@@ -188,9 +188,10 @@ def main() -> None:
     out = sys.stdout
     try:
         app()
-    except ReproError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
+    except (ReproError, OSError) as error:
+        told = error if isinstance(error, ReproError) else of_system(error)
+        print(told, file=sys.stderr)
+        sys.exit(told.exit_code)
     except SystemExit as end:
         reader_left = sys.stdout is not out  # typer mutes the stream then, and would say 1
         sys.exit(0 if reader_left else USAGE_ERROR if end.code == 2 else end.code)

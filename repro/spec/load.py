@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from repro.spec.experiment import (
     LmExperiment,
 )
 from repro.spec.fetching import Encoder, Encoders
+from repro.spec.folders import stray_problems
 from repro.spec.methods import MethodEntry, registry, resolve
 from repro.spec.metrics import PROTOCOLS
 from repro.spec.overrides import load_merged
@@ -78,7 +80,8 @@ def load_configuration(root: Root) -> Configuration:
     """Reads config/ and the method registry; raises ConfigError with every problem of every file."""
     collect = _Collector()
     take = collect.take
-    suite_files = [path for path in (root.config / "suite.yaml", root.config / "local.yaml") if path.is_file()]
+    local = root.config / "local.yaml"
+    suite_files = [root.config / "suite.yaml", *([local] if os.path.lexists(local) else [])]
     files: dict[str, Any] = {
         "suite": take(lambda: load_merged(Suite, suite_files, [root.shown(path) for path in suite_files]))
     }
@@ -86,8 +89,7 @@ def load_configuration(root: Root) -> Configuration:
     kinds["encoders"] = Encoders
     files |= {name: take(partial(_catalogue, root, name, kind)) for name, kind in kinds.items()}
     methods = take(registry) or {}
-    for path in sorted((root.config / "experiments").glob("*.yml")):
-        collect.problems.append(Problem(root.shown(path), None, "", "is not read: the name must end in .yaml"))
+    collect.problems += stray_problems(root)
     pairs = [take(partial(read_experiment, root, path)) for path in experiment_files(root)]
     documents = {experiment.name: document for pair in pairs if pair for experiment, document in [pair]}
     experiments = {experiment.name: experiment for pair in pairs if pair for experiment, _ in [pair]}
@@ -214,13 +216,16 @@ def _tier_check_problems(configuration: Configuration) -> Iterator[Problem]:
     """Checks and parameters in tiers.yaml that nothing is known by."""
     for label, tier in configuration.tiers.items():
         for name, change in tier.check.params.items():
-            place = (label, "check", "params", name)
-            try:
-                if name not in CHECKS:
-                    raise ValueError(f"{shown(name)} is not known{suggest(name, CHECKS)}")
-                with_params(CHECKS[name], change)
-            except ValueError as error:
-                yield Problem(*configuration.files["tiers"].place(place), ".".join(place), str(error))
+            place: tuple[str, ...] = (label, "check", "params", name)
+            if name not in CHECKS:
+                message = f"{shown(name)} is not known{suggest(name, CHECKS)}"
+                yield Problem(*configuration.files["tiers"].place(place), ".".join(place), message)
+                continue
+            for key, value in change.items():
+                try:
+                    with_params(CHECKS[name], {key: value})
+                except ValueError as error:
+                    yield Problem(*configuration.files["tiers"].place((*place, key)), ".".join(place), str(error))
 
 
 def _catalogue_problems(configuration: Configuration) -> list[Problem]:

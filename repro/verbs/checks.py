@@ -15,7 +15,7 @@ from repro.spec.fetching import Encoders
 from repro.spec.load import Configuration, load_configuration, read_experiment, reference_problems, title_warnings
 from repro.spec.methods import read_method
 from repro.spec.overrides import load_merged
-from repro.spec.paths import Root, find_root, is_inside
+from repro.spec.paths import Root, find_root, refuse_link_out
 from repro.spec.reading import load, read_json
 from repro.verbs.output import say
 
@@ -58,8 +58,7 @@ def _expand(path: Path) -> list[Path]:
 def check_file(path: Path, root: Root, configuration: Configuration) -> None:
     """Checks one file; the kind follows from suffix, folder and name."""
     name = root.named(path)
-    if path.is_symlink() and not is_inside(path, path.parent):
-        raise problem_error(ConfigError, name, "", "is a symbolic link that leads out of its folder")
+    refuse_link_out(path, name)
     if path.suffix == ".json":
         problems = record_problems(read_json(path, MAX_RECORD_BYTES, name), name)
         if problems:

@@ -70,6 +70,8 @@ SLIPS = {
     "too_many_looks": (EXPERIMENT, r"^seeds", "validations: 101\nseeds", "validations", "less than or equal to 100"),
     "rate_twice": (EXPERIMENT, r"lr: 6\.0e-4", "lr: [6.0e-4, 0.0006]", "optimizer.lr", "names 0.0006 twice"),
     "no_rate": (EXPERIMENT, r"lr: 6\.0e-4", "lr: []", "optimizer.lr", "at least 1"),
+    "word_for_boolean": (MODELS, r"^(gpt_d64_l4: \{)", r'\1bias: "yes", ', "gpt_d64_l4.bias", "valid boolean"),
+    "number_for_boolean": (MODELS, r"^(gpt_d64_l4: \{)", r"\1tied: 0, ", "gpt_d64_l4.tied", "valid boolean"),
     "list_for_block": (EXPERIMENT, r"^schedule: \{.*", "schedule: [cosine]", "schedule", "dictionary"),
     "name": (EXPERIMENT, r"^name: a_quality", "name: a_qualitx", "name", "must equal the file's name, a_quality"),
     "name_markup": (EXPERIMENT, r"^name: a_quality", 'name: "<img src=x>"', "name", "should match pattern"),
@@ -334,11 +336,122 @@ def test_case_c06_a_title_that_states_another_value_is_warned_about(
     assert err.count("warning: ") == len(says)
 
 
-def test_a_file_that_would_not_be_read_is_no_silence(checkout: Checkout, repro_main: Main) -> None:
-    path = checkout.path / "config" / "experiments"
-    (path / "a_quality.yaml").rename(path / "a_quality.yml")
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("local.yml", 'is not read; did you mean "local.yaml"?'),
+        ("local.YAML", "is not read; did you mean"),
+        ("Suite.yaml", 'is not read; did you mean "suite.yaml"?'),
+        ("more/x.yaml", "is not read; "),
+        ("experiments/x.yml", "is not read: the name must end in .yaml"),
+        ("experiments/x.YAML", "is not read: the name must end in .yaml"),
+        ("experiments/x.json", "is not read: the name must end in .yaml"),
+        ("experiments/sub/x.yaml", "is not read: no folder is read in config/experiments"),
+        ("claims/paper_a.yml", "is not read: the name must end in .yaml"),
+        ("claims/sub.yaml/x", "is not read: no folder is read in config/claims"),
+    ],
+)
+def test_case_c03_a_file_that_would_not_be_read_is_no_silence(
+    checkout: Checkout, repro_main: Main, entry: str, says: str
+) -> None:
+    checkout.write(f"config/{entry}", "tier: desk\n")
+    told = entry.removesuffix("/x.yaml").removesuffix("/x")
+    for words in (("plan",), ("check-config", "config")):
+        code, out, err = repro_main(checkout, *words)
+        assert (code, out) == (64, "")
+        assert f"config/{told}: {says}" in err
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "new", "key", "says"),
+    [
+        ("a", r"weight_decay: 0\.0, a:", "weight_decay: 0.3, a:", "cells.weight_decay", "known: 0.1, 0.0"),
+        (
+            "a",
+            r"a_quality, model: gpt2_124m",
+            "a_quality, model: gpt_d32_l2",
+            "cells.model",
+            "known: gpt2_124m, gpt2_355m",
+        ),
+        (
+            "a",
+            r"params: \{dt: 0\.1\}",
+            "params: {dt: 0.3}",
+            "cells.a",
+            "peri_ln dt=0.3 is no method of a_quality; known: pre",
+        ),
+        ("a", r"b: peri_ln", "b: simplenorm", "cells.b", "simplenorm is no method of a_stability; known: pre_ln"),
+        (
+            "d",
+            r"layers: 2, residual: true",
+            "layers: 3, residual: true",
+            "cells.a",
+            "layers 3 is not in d_sst2_depth; known: 2",
+        ),
+        ("d", r"control: none", "layers: 2", "cells.a", "d_jena_beta has no layers to choose"),
+    ],
+)
+def test_a_claim_speaks_of_cells_that_its_experiment_has(
+    checkout: Checkout, repro_main: Main, file: str, pattern: str, new: str, key: str, says: str
+) -> None:
+    name = f"config/claims/paper_{file}.yaml"
+    line = checkout.replace(name, pattern, new)
+    code, _, err = repro_main(checkout, "check-config", name)
+    assert code == 64
+    assert any(text.startswith(f"{name}:{line}: {key}: ") and says in text for text in err.splitlines()), err
+
+
+def test_what_editors_leave_beside_a_file_is_no_fault(checkout: Checkout, repro_main: Main) -> None:
+    for folder in ("config", "config/experiments", "config/claims"):
+        for name in ("x.yaml~", ".x.yaml.swp", "#x.yaml#", "README.md", ".old/x.yaml", "x.yaml.bak"):
+            checkout.write(f"{folder}/{name}", "not read")
+    assert repro_main(checkout, "plan")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "file", [EXPERIMENT, SUITE, TIERS, "config/local.yaml", "config/claims/paper_a.yaml", "config/claims/unused.yaml"]
+)
+def test_a_link_out_of_the_configuration_is_refused_and_nothing_behind_it_shown(
+    checkout: Checkout, repro_main: Main, file: str
+) -> None:
+    secret = checkout.write("secret.yaml", "not for print: [")
+    checkout.file(file).unlink(missing_ok=True)
+    checkout.file(file).symlink_to(secret)
+    for words in (("plan",), ("tables",), ("check-config", "config")):
+        code, _, err = repro_main(checkout, *words)
+        assert code == 64, err
+        assert f"{file}: is a symbolic link that leads out of its folder" in err.splitlines()
+        assert "print" not in err
+
+
+def test_a_folder_of_the_configuration_is_no_link_either(checkout: Checkout, repro_main: Main) -> None:
+    checkout.file("config/claims").rename(checkout.file("elsewhere"))
+    checkout.file("config/claims").symlink_to(checkout.file("elsewhere"))
     code, _, err = repro_main(checkout, "plan")
-    assert (code, "config/experiments/a_quality.yml: is not read: the name must end in .yaml" in err) == (64, True)
+    assert (code, err) == (64, "config/claims: is a symbolic link that leads out of its folder\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("nowhere", "no such file"),
+        ("local.yaml", "is a symbolic link that leads out of its folder"),
+        ("experiments", "is no regular file"),
+        ("/dev/null", "is a symbolic link that leads out of its folder"),
+    ],
+)
+def test_local_settings_that_cannot_be_read_are_not_passed_over(
+    checkout: Checkout, repro_main: Main, target: str, says: str
+) -> None:
+    checkout.file("config/local.yaml").symlink_to(target)
+    code, _, err = repro_main(checkout, "plan")
+    assert (code, err) == (64, f"config/local.yaml: {says}\n")
+
+
+def test_a_link_within_the_folder_is_followed(checkout: Checkout, repro_main: Main) -> None:
+    checkout.write("config/.cluster.yaml", "tier: desk\n")
+    checkout.file("config/local.yaml").symlink_to(".cluster.yaml")
+    assert load_configuration(Root(checkout.path)).suite.tier == "desk"
 
 
 def test_local_settings_are_laid_over_the_suites(checkout: Checkout) -> None:
