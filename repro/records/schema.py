@@ -13,7 +13,7 @@ from repro.spec.errors import Problem, shown
 from repro.spec.explain import explain
 from repro.spec.hashing import sha256_json, short
 from repro.spec.metrics import PROTOCOLS, Protocol
-from repro.spec.model import Digest, Float, Int, Name, Strict, Text
+from repro.spec.model import Bool, Digest, Float, Int, Name, Strict, Text
 from repro.spec.values import ValueInfo
 
 SCHEMA = 1
@@ -111,7 +111,7 @@ class Code(Strict):
     """Where the code came from; `dirty` means changes outside results/ and scratch/."""
 
     git_commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")] | None
-    dirty: bool | None
+    dirty: Bool | None
     source_sha256: Digest
 
 
@@ -124,9 +124,9 @@ class Environment(Strict):
     device: Word
     device_count: Annotated[Int, Field(ge=1)]
     precision: Word
-    compiled: bool
+    compiled: Bool
     threads: Annotated[Int, Field(ge=1)]
-    deterministic: bool
+    deterministic: Bool
 
 
 class RecordModel(Strict):
@@ -163,7 +163,7 @@ class RecordModel(Strict):
     resumes: Count
     data: list[DataUsed]
     weights_sha256: Digest | None = None
-    learned: bool | None = None
+    learned: Bool | None = None
     structure: Annotated[list[Word], Field(max_length=2000)] = []
     code: Code
     environment: Environment

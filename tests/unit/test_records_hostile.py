@@ -72,6 +72,13 @@ def test_what_cannot_be_reckoned_with_is_no_number(value: float) -> None:
     assert finite(1e99) == 1e99
 
 
+@pytest.mark.parametrize("value", ["yes", "true", 1, 0, "1"])
+@pytest.mark.parametrize("key", ["compiled", "deterministic"])
+def test_words_are_no_truth_values(key: str, value: Any) -> None:
+    raw = train_record(lm_run())
+    assert f"environment.{key}" in said(sealed(raw | {"environment": raw["environment"] | {key: value}}))
+
+
 @pytest.mark.parametrize("created", ["2026-13-45T99:99:99Z", "2026-02-30T00:00:00Z"])
 def test_a_date_is_one(created: str) -> None:
     assert "created is no date" in said(sealed(train_record(lm_run()) | {"created": created}))
