@@ -19,17 +19,22 @@ def ends_with(name: str, ends: tuple[str, ...] | list[str]) -> bool:
     return any(f".{name}".endswith(f".{end}") for end in ends)
 
 
+def axes(tensor: Tensor) -> int:
+    """Axes along which a tensor has more than one number: a gain of shape [1, d] has one, as one of shape [d]."""
+    return sum(size > 1 for size in tensor.shape)
+
+
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Groups for an optimiser, each with "params", their "names" and "weight_decay"; an empty group is left out.
 
     Weight decay acts on matrices and tables only: nothing of fewer than two axes is decayed (gains, biases,
-    residual coefficients), nor what the method names in `no_decay`. A tied table stands once.
+    residual coefficients, also as [1, d]), nor what the method names in `no_decay`. A tied table stands once.
     """
     spared = [end for module in model.modules() if isinstance(module, Stack) for end in module.method.no_decay]
     groups: list[dict[str, Any]] = [{"params": [], "names": [], "weight_decay": decay} for decay in (weight_decay, 0.0)]
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            group = groups[parameter.ndim < 2 or ends_with(name, spared)]
+            group = groups[axes(parameter) < 2 or ends_with(name, spared)]
             group["params"].append(parameter)
             group["names"].append(name)
     return [group for group in groups if group["params"]]

@@ -17,9 +17,9 @@ from unittest import mock
 import torch
 from torch import nn
 
-from repro.nn.anatomy import count_parameters, parameter_groups
+from repro.nn.anatomy import axes, count_parameters, parameter_groups
 from repro.nn.contract_laws import coefficient, dt_zero, norms
-from repro.nn.contract_runs import distinct, parameters, state
+from repro.nn.contract_runs import parameters, state
 from repro.nn.contract_subject import (
     BATCH,
     CONTEXT,
@@ -238,7 +238,7 @@ def _decay_groups(subject: Subject) -> str:
         )
         for group in groups:
             for name, parameter in zip(group["names"], group["params"], strict=True):
-                require(parameter.ndim > 1 or not group["weight_decay"], f"{name} has one axis and is decayed")
+                require(axes(parameter) > 1 or not group["weight_decay"], f"{name} has one axis and is decayed")
     names = [name for name, _ in model.named_parameters()]
     for end in subject.method().no_decay:
         require(any(f".{name}".endswith(f".{end}") for name in names), f"no_decay: no parameter ends in {end}")
@@ -252,7 +252,6 @@ CHECKS: dict[str, Callable[[Subject], str]] = {
     "same_seed": _same_seed,
     "state": state,
     "parameters": parameters,
-    "distinct": distinct,
     "initial_weights": _initial_weights,
     "graph_breaks": _graph_breaks,
     "dt_zero": dt_zero,

@@ -28,7 +28,7 @@ def dt_zero(subject: Subject) -> str:
     """A sub-layer whose branch is silent, by itself or by dt = 0, does what INFO declares."""
     declared, x = subject.entry.info.dt_zero, stream()
     zeros: list[tuple[Method, Branch, str]] = [(subject.method(), silent, "a silent branch")]
-    if isinstance(subject.entry.info.params.get("dt"), float):
+    if _is_number(subject, "dt"):
         zeros.append((subject.method(dt=0.0), affine, "dt = 0"))
     laws = [
         (f"{cause}, {site.kind} sub-layer {site.layer}", _silent_law(method, site, x, branch))
@@ -101,16 +101,24 @@ def _normalised(path: str, module: nn.Module, output: Tensor) -> None:
 
 
 def coefficient(subject: Subject) -> str:
-    """A float parameter called dt scales the branch, one called beta the skip, told by differences."""
+    """A number called dt scales the branch, one called beta the skip, told by differences."""
     known: dict[str, Callable[[Subject], None]] = {"dt": _dt_on_branch, "beta": _beta_on_skip}
-    declared = [key for key in known if isinstance(subject.entry.info.params.get(key), float)]
+    declared = [key for key in known if _is_number(subject, key)]
     for key in declared:
         known[key](subject)
     return f"{', '.join(declared)} where declared" if declared else "no dt or beta declared"
 
 
-def _settings(subject: Subject, key: str, values: tuple[float, ...]) -> Iterator[tuple[str, list[tuple[Method, Site]]]]:
-    """For each place of the stack: the method at each value, with its site."""
+def _is_number(subject: Subject, key: str) -> bool:
+    return type(subject.entry.info.params.get(key)) in (int, float)
+
+
+def _settings(subject: Subject, key: str) -> Iterator[tuple[str, list[tuple[Method, Site]]]]:
+    """For each place of the stack: the method with nothing, a part and twice the part of `key`, with its site.
+
+    Whole numbers stay whole: 0, 1, 2 in place of 0, 0.5, 1.
+    """
+    values = (0, 1, 2) if type(subject.entry.info.params[key]) is int else (0.0, 0.5, 1.0)
     methods = [subject.method(**{key: value}) for value in values]
     for places in zip(*(subject.sites(method, opened=True) for method in methods), strict=True):
         yield f"{places[0].kind} sub-layer {places[0].layer}", list(zip(methods, places, strict=True))
@@ -119,7 +127,7 @@ def _settings(subject: Subject, key: str, values: tuple[float, ...]) -> Iterator
 def _dt_on_branch(subject: Subject) -> None:
     """A silent branch leaves nothing for dt to act on; else dt is a factor of what the branch adds."""
     law, x = subject.entry.info.dt_zero, stream()
-    for where, ((none, s0), (half, s1), (full, s2)) in _settings(subject, "dt", (0.0, 0.5, 1.0)):
+    for where, ((none, s0), (half, s1), (full, s2)) in _settings(subject, "dt"):
         unmoved = near(step(half, s1, x, silent), step(full, s2, x, silent))
         require(unmoved, f"dt acts on the skip of the {where}: it changes the output of a silent branch")
         at0, at_half, at1 = (step(m, s, x, affine) for m, s in ((none, s0), (half, s1), (full, s2)))
@@ -133,8 +141,9 @@ def _dt_on_branch(subject: Subject) -> None:
 def _beta_on_skip(subject: Subject) -> None:
     """Without a norm on the sum, beta adds beta x; with one, only the ratio of skip to branch matters."""
     law, x = subject.entry.info.dt_zero, stream()
-    for where, ((none, s0), (half, s1), (full, s2)) in _settings(subject, "beta", (0.0, 0.5, 1.0)):
+    part = 1 if type(subject.entry.info.params["beta"]) is int else 0.5
+    for where, ((none, s0), (half, s1), (full, s2)) in _settings(subject, "beta"):
         at0, at_half, at1 = (step(m, s, x, affine) for m, s in ((none, s0), (half, s1), (full, s2)))
-        added = near(at_half - at0, 0.5 * x) and near(at1 - at0, x)
+        added = near(at_half - at0, part * x) and near(at1 - at0, 2 * part * x)
         scaled = near(at_half, step(full, s2, x, partial(affine, factor=2.0)), 1e-3) and not near(at_half, at1)
         require(scaled if law == "norm" else added, f"beta is not the factor of the skip in the {where}")

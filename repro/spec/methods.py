@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PlainValidator, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, StringConstraints, model_validator
 
 from repro.spec.errors import ConfigError, Problem, shown, suggest
 from repro.spec.hashing import sha256_json
@@ -63,8 +63,17 @@ def _scalar(value: object) -> Scalar:
 
 
 Param = Annotated[Scalar, PlainValidator(_scalar)]
+
+
+def _plain(text: str) -> str:
+    """One line in the order in which it is written: no other line ends, no marks that turn its direction."""
+    if not text.isprintable():
+        raise ValueError("one line of plain text is expected")
+    return text
+
+
 # Titles reach tables and pages: one line, no markup.
-Title = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f<>|`]{1,120}$", strict=True)]
+Title = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f<>|`]{1,120}$", strict=True), AfterValidator(_plain)]
 Track = Literal["lm"]
 
 
@@ -164,7 +173,8 @@ def _parsed(path: Path, file: str) -> tuple[str, ast.Module]:
     except SyntaxError as error:
         raise ConfigError([Problem(file, error.lineno, "", f"not Python: {shown(error.msg)}")]) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ConfigError([Problem(file, None, "", f"not Python: {shown(str(error))}")]) from None
+        reason = shown(str(error)) or "nested too deeply"  # Python's compiler says nothing then
+        raise ConfigError([Problem(file, None, "", f"not Python: {reason}")]) from None
 
 
 def _class_problems(tree: ast.Module, file: str) -> Iterator[Problem]:

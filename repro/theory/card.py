@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from repro.nn.foreign import Fault, told
 from repro.nn.method_api import Method, load_class
 from repro.nn.stack import Stack
 from repro.spec.methods import MethodEntry
@@ -96,10 +97,11 @@ def card(entry: MethodEntry, seed: int = 0) -> list[dict[str, Any]]:
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), _one_thread():
         warnings.simplefilter("ignore")
         try:
-            subject = Subject(entry, load_class(entry), seed)
-            subject.method()
-        except (Exception, SystemExit) as error:  # foreign code: whatever it does is its fault
-            return [_row(entry, "loads", "", _failure("loads", error), failed=True)]
+            with told():
+                subject = Subject(entry, load_class(entry), seed)
+                subject.method()
+        except Fault as fault:
+            return [_row(entry, "loads", "", _failure("loads", fault), failed=True)]
         return [row for name, (paper, lines) in parts().items() for row in _rows(subject, name, paper, lines)]
 
 
@@ -117,10 +119,11 @@ def _one_thread() -> Iterator[None]:
 def _rows(subject: Subject, part: str, paper: str, lines: Lines) -> list[dict[str, Any]]:
     rows = []
     try:
-        for line in lines(subject):
-            rows.append(_row(subject.entry, part, paper, line))
-    except (Exception, SystemExit) as error:
-        rows.append(_row(subject.entry, part, paper, _failure(part, error), failed=True))
+        with told():
+            for line in lines(subject):
+                rows.append(_row(subject.entry, part, paper, line))
+    except Fault as fault:
+        rows.append(_row(subject.entry, part, paper, _failure(part, fault), failed=True))
     return rows
 
 
@@ -142,9 +145,8 @@ def _row(entry: MethodEntry, part: str, paper: str, line: Line, *, failed: bool 
     }
 
 
-def _failure(name: str, error: BaseException) -> Line:
-    first = next(iter(str(error).splitlines()), "")
-    return Line(name, "", "could not be made", None, f"{type(error).__name__}: {first}")
+def _failure(name: str, fault: Fault) -> Line:
+    return Line(name, "", "could not be made", None, str(fault))
 
 
 def _finite(value: float | None) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 from repro.spec.errors import ConfigError, problem_error
@@ -26,7 +27,8 @@ def card(name: str | None, every: bool, as_json: bool) -> None:
     for entry in chosen:
         if every and not as_json:
             say(f"{entry.name} ...")
-        rows = make(entry)
+        with redirect_stdout(sys.stderr):  # a method may print: standard output is ours
+            rows = make(entry)
         found += rows
         if as_json:
             for row in rows:

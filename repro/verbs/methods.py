@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import redirect_stdout
 
 from repro.records.store import write_once
 from repro.spec.errors import CannotWriteError, ConfigError, problem_error, shown
@@ -46,7 +47,8 @@ def check(name: str, as_json: bool) -> None:
         raise problem_error(ConfigError, "command line", "name", str(error)) from None
     from repro.nn.contract import check_method
 
-    results = check_method(entry)
+    with redirect_stdout(sys.stderr):  # a method may print: standard output is ours
+        results = check_method(entry)
     if as_json:
         for result in results:
             emit({"check": result.name, "ok": result.ok, "detail": result.detail})

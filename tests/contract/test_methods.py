@@ -133,6 +133,10 @@ WIDER = {
     "projection": PROJECTED,
     "profile": PROFILED,
     "lns": LNS.replace("== 'LNS'", "== 'lns'"),
+    "whole numbers": changed(
+        "return self.beta * x + self.dt * branch(site.norm_in(x))",
+        info='    "params": {"dt": 2, "beta": 3},\n    "dt_zero": "none",\n',
+    ),
     "values of its own": changed(
         "return x + site.norm_out(branch(site.norm_in(x))) * self.gain * self.size(SIZE, self._half)",
         head=TWO_NORMS + "    HALF = 0.5\n    _half = 0.5\n    gain = 1.0\n",
@@ -157,6 +161,36 @@ BROKEN = {
         changed("return add(branch(site.norm_in(x)), x, alpha=self.dt)"),
         "coefficient",
         "acts on the skip",
+    ),
+    "whole dt on the skip": (
+        changed(
+            "return add(branch(site.norm_in(x)), x, alpha=self.dt)",
+            info='    "params": {"dt": 1},\n    "dt_zero": "none",\n',
+        ),
+        "coefficient",
+        "acts on the skip",
+    ),
+    "whole beta on the branch": (
+        changed(
+            "return x + self.beta * branch(site.norm_in(x))",
+            info='    "params": {"beta": 1},\n    "dt_zero": "none",\n',
+        ),
+        "coefficient",
+        "beta is not the factor of the skip",
+    ),
+    "raises what is no Exception": (
+        changed("raise Odd('no\\nway')", more="\n\nclass Odd(BaseException):\n    pass\n"),
+        "shapes",
+        "Odd: no",
+    ),
+    "raises what Ctrl-C raises": (changed("raise KeyboardInterrupt"), "shapes", "KeyboardInterrupt: "),
+    "raises what cannot be told": (
+        changed(
+            "raise Odd",
+            more="\n\nclass Odd(Exception):\n    def __str__(self):\n        raise ValueError\n",
+        ),
+        "shapes",
+        "Odd: (its message cannot be read)",
     ),
     "dt inside the output norm": (
         changed("return x + site.norm_out(self.dt * branch(site.norm_in(x)))", head='    norms = ("in", "out")\n'),
@@ -368,11 +402,6 @@ BROKEN = {
         ),
         "parameters",
         "(the object has 0.5 for both)",
-    ),
-    "another method under a new name": (
-        changed("return x + branch(site.norm_in(x))", info='    "dt_zero": "identity",\n'),
-        "distinct",
-        "it is pre_ln, bit for bit",
     ),
     "hook misspelt": (changed(RESULT, head='    nroms = ("in",)\n'), "loads", "did you mean norms"),
     "no method": (GOOD.replace("class Method(api.Method)", "class Method"), "loads", "must be a subclass"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from repro.spec.errors import ConfigError
 from repro.spec.methods import MethodEntry, read_method, registry
 from repro.theory import card as cards
 from repro.verbs import card as verb
+from repro.verbs import methods as methods_verb
 
 FILE = '''"""A method that the suite does not know."""
 
@@ -123,6 +125,40 @@ def test_a_file_that_cannot_run_is_one_failed_row(tmp_path: Path) -> None:
     entry.path.write_text(entry.path.read_text("utf-8").replace("norms =", "1 / 0\n    norms ="), "utf-8")
     (row,) = cards.card(entry)
     assert (row["failed"], row["word"]) == (True, "ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize("error", ["GeneratorExit", "KeyboardInterrupt", "Exception"])
+def test_a_method_that_prints_and_raises_anything_leaves_json_alone_on_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: str
+) -> None:
+    entry = written(tmp_path, "x")
+    text = entry.path.read_text("utf-8").replace("return x", f'print("noise")\n        raise {error}("no")')
+    entry.path.write_text('print("at import")\n' + text, "utf-8")
+    for module in (verb, methods_verb):
+        monkeypatch.setattr(module, "registry", lambda: {"unseen": entry})
+    for make in (lambda: methods_verb.check("unseen", True), lambda: verb.card("unseen", False, True)):
+        with pytest.raises(SystemExit, match="1"):
+            make()
+        caught = capsys.readouterr()
+        rows = [json.loads(line) for line in caught.out.splitlines()]
+        assert f"{error}: no" in {row.get("word", row.get("detail")) for row in rows}
+        assert "at import" in caught.err
+        assert "noise" in caught.err
+
+
+def test_the_users_own_interrupt_ends_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = written(tmp_path, "x")
+    from repro.nn import contract, contract_subject
+
+    class Pressed(contract_subject.Subject):
+        def method(self, **_: object) -> Any:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(contract, "Subject", Pressed)
+    with pytest.raises(KeyboardInterrupt):
+        contract.check_method(entry)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_parts_are_found_by_their_files() -> None:

@@ -115,6 +115,19 @@ def test_a_method_can_spare_matrices_from_decay() -> None:
     assert not any("mix" in name for name in decayed)
 
 
+def test_a_gain_is_not_decayed_however_it_is_written() -> None:
+    class Written(Method):
+        def step(self, x: Tensor, branch: Any, site: Site) -> Tensor:
+            return x + site.row * site.one * branch(x) @ site.mix
+
+        def extra(self, site: Site) -> dict[str, Tensor]:
+            return {"row": torch.ones(1, 16), "one": torch.ones(1, 1, 1), "mix": torch.eye(16)}
+
+    decayed, spared = (group["names"] for group in parameter_groups(build(Written()), 0.1))
+    assert {name.rsplit(".", 1)[1] for name in spared if "_site." in name} == {"row", "one"}
+    assert {name.rsplit(".", 1)[1] for name in decayed if "_site." in name} == {"mix"}
+
+
 SIZES = {"124m": 124_439_808, "355m": 354_823_168, "774m": 774_030_080, "1558m": 1_557_611_200}
 
 
