@@ -24,6 +24,11 @@ class Method(Base):
     norms = ("in",)
     _calls = 0
 
+    def __init__(self, **params):
+        super().__init__(**params)
+        if self.fault not in ("none", "raise", "nan", "memory", "huge"):
+            raise ValueError(f"no fault is called {self.fault}")
+
     def step(self, x, branch, site):
         if site.layer == 0 and site.kind == "attn" and x.requires_grad:
             self._calls += 1
