@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -261,23 +260,4 @@ def _catalogue_problems(configuration: Configuration) -> list[Problem]:
         )
         for file, place, value, known in wanted
         if value not in known
-    ]
-
-
-_STATED = re.compile(r"(?<![a-z])(lr|wd|dt)[ _=]*(\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)
-
-
-def title_warnings(experiment: Experiment, document: Document) -> list[Problem]:
-    """A hand-written title that states a value which the experiment does not have."""
-    if not isinstance(experiment, LmExperiment):
-        return []
-    have = {
-        "lr": experiment.optimizer.lr,
-        "wd": experiment.optimizer.weight_decay,
-        "dt": [choice.params["dt"] for choice in experiment.methods or [] if "dt" in choice.params],
-    }
-    return [
-        Problem(*document.place(("title",)), "title", f"says {word} {text}, the experiment has {have[word.lower()]}")
-        for word, text in _STATED.findall(experiment.title)
-        if have[word.lower()] and float(text) not in have[word.lower()]
     ]

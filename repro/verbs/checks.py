@@ -12,11 +12,12 @@ from repro.spec.claims import check_claims, known_names
 from repro.spec.data import Sources
 from repro.spec.errors import BadDataError, ConfigError, Problem, ReproError, problem_error
 from repro.spec.fetching import Encoders
-from repro.spec.load import Configuration, load_configuration, read_experiment, reference_problems, title_warnings
+from repro.spec.load import Configuration, load_configuration, read_experiment, reference_problems
 from repro.spec.methods import read_method
 from repro.spec.overrides import load_merged
 from repro.spec.paths import Root, find_root, refuse_link_out
 from repro.spec.reading import load, read_json
+from repro.spec.stated import title_warnings
 from repro.verbs.output import say
 
 CATALOGUES: dict[str, Any] = {

@@ -11,8 +11,9 @@ import pytest
 
 from repro.plan import build_plan
 from repro.spec.errors import ConfigError
-from repro.spec.load import load_configuration, read_experiment, title_warnings
+from repro.spec.load import load_configuration, read_experiment
 from repro.spec.paths import Root, find_root
+from repro.spec.stated import title_warnings
 from tests.conftest import Checkout, shared_case
 
 Main = Callable[..., tuple[int, str, str]]
@@ -320,6 +321,16 @@ def test_case_t09_tokens_of_a_step_are_kept_or_refused(checkout: Checkout, repro
         ("lr 1.2.3", ["says lr 1.2"]),
         ("lr 1e999", ["says lr 1e999"]),
         ("better 5 blurt3", []),
+        ("lr: 0.002", ["says lr 0.002, the experiment has [0.0006]"]),
+        ("lr=.002", ["says lr .002"]),
+        ("lr .0006, lr=6e-4, lr_0.0006, learning rate: 0.0006", []),
+        ("learning rate 0.002", ["says learning rate 0.002, the experiment has [0.0006]"]),
+        ("Learning-rate of 2e-3", ["says Learning-rate 2e-3"]),
+        ("weight decay 0.5", ["says weight decay 0.5, the experiment has [0.1]"]),
+        ("weight_decay=0.5", ["says weight_decay 0.5"]),
+        ("weight decay: .1, weight_decay 0.1", []),
+        ("lr 10x larger, lr 5 % off, lr 0.002x, weight decay is 0.1", []),
+        ("learning rates 0.5 and colour 7, dtype 32", []),
     ],
 )
 def test_case_c06_a_title_that_states_another_value_is_warned_about(
@@ -334,6 +345,21 @@ def test_case_c06_a_title_that_states_another_value_is_warned_about(
     code, _, err = repro_main(checkout, "check-config", EXPERIMENT)
     assert code == 0
     assert err.count("warning: ") == len(says)
+    code, _, err = repro_main(checkout, "plan", "--tier", "smoke", "--json")
+    assert (code, err.count("warning: ")) == (0, len(says))
+
+
+def test_case_c06_assumptions_and_classifications_are_read_too(checkout: Checkout, repro_main: Main) -> None:
+    line = checkout.replace(EXPERIMENT, r"^assumptions:\n", 'assumptions:\n  - "lr 0.5 everywhere"\n')
+    sst2 = "config/experiments/d_sst2_depth.yaml"
+    checkout.replace(sst2, r"^title: .*", 'title: "lr 1e-3 after 3e-3: lr 3.0e-3, lr 0.7, weight decay 0.5"')
+    code, _, err = repro_main(checkout, "plan", "--tier", "smoke")
+    assert code == 0
+    assert err.splitlines()[:3] == [
+        f"warning: {EXPERIMENT}:{line}: assumptions: says lr 0.5, the experiment has [0.0006]",
+        f"warning: {sst2}:2: title: says lr 0.7, the experiment has [0.001, 0.003]",
+        f"warning: {sst2}:2: title: says weight decay 0.5, the experiment has [0.01]",
+    ]
 
 
 @pytest.mark.parametrize(
