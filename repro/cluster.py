@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from repro.records.store import replace_text
+from repro.spec.errors import shown
 from repro.spec.paths import Root
 from repro.spec.reading import read_json
 
 ANSWER_SECONDS = 20.0  # for squeue; a controller under load takes its time
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")  # where Slurm is, not what an allocation holds
+SHAPE = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_PROCID", "SLURM_MEM_")  # how many tasks, and the memory of each
 MAX_LOG_BYTES = 1 << 28
 MAX_NOTE_BYTES = 1 << 24
 _COMMENT = re.compile(r"rule_(\w+)_wildcards_([0-9a-f]{12})")
@@ -31,18 +33,28 @@ _TAKEN = re.compile(r"has been submitted with SLURM jobid \S+ \(log: \S*/rule_(\
 _LEFT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
-def leave_allocation(environment: MutableMapping[str, str]) -> str | None:
-    """Takes away what an outer job set, so that no job inherits its limits; returns a warning if there was one."""
+def leave_allocation(environment: MutableMapping[str, str], remote: bool = True) -> str | None:
+    """Takes away what an outer job set, so that no job inherits its limits; returns a warning if there was one.
+
+    Jobs that run here (not `remote`) stand in the outer job as before: its number and end stay, since their deadline
+    is read from them; only the tasks and the memory that it was asked for are not theirs.
+    """
     outer = environment.get("SLURM_JOB_ID")
     if outer is None:
         return None
-    names = [name for name in environment if name.startswith("SLURM_") and name not in KEPT]
+    left = "SLURM_" if remote else SHAPE
+    names = [name for name in environment if name.startswith(left) and name not in KEPT]
     for name in names:
         del environment[name]
-    return (
-        f"started inside Slurm job {outer!r}: its {len(names)} SLURM_ variables are not handed on to jobs; this"
-        " controller ends with that job, so better start it on a login node"
-    )
+    if remote:
+        told, advice = f"its {len(names)} SLURM_ variables", "this controller ends with that job"
+        return f"{_inside(outer)}: {told} are not handed on to jobs; {advice}, so better start it on a login node"
+    told = f" ({', '.join(sorted(names)[:6])} not handed on)" if names else ""
+    return f"{_inside(outer)}: jobs run in it, one process each{told}, and end with it"
+
+
+def _inside(job: str) -> str:
+    return f"started inside Slurm job {shown(job)!r}"
 
 
 def _squeue(*words: str) -> str | None:

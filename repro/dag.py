@@ -335,10 +335,10 @@ def _constant(values: dict[str, Any]) -> Any:
 def read_dag(tier: str | None, main: bool, remote: bool = False) -> Dag:
     """As `_read`, without collections meanwhile, and with all it made exempt from later ones: a plan is no garbage.
 
-    With 10,000 runs, walking it again and again would take Snakemake longer than making it. A `remote` main process
-    hands jobs to a cluster: it leaves the allocation that it may stand in, and looks for jobs that one before it left.
+    With 10,000 runs, walking it again and again would take Snakemake longer than making it. A main process leaves the
+    allocation that it may stand in; a `remote` one hands jobs to a cluster, and looks for jobs that one before it left.
     """
-    if main and remote and (warning := leave_allocation(os.environ)):
+    if main and (warning := leave_allocation(os.environ, remote)):
         print(f"warning: {warning}", file=sys.stderr)
     gc.disable()
     try:

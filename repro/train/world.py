@@ -68,7 +68,7 @@ def find_world(alias: str, devices: int, nodes: int, environ: Mapping[str, str])
     allocation, whose tasks are still to be started. Raises ConfigError where it has another number of tasks than the
     plan has devices: each would train the whole run, or wait for what never comes.
     """
-    tasks = _number(environ, "SLURM_NTASKS") if "SLURM_PROCID" in environ else 1
+    tasks = _tasks(environ)
     if tasks == 1 and nodes == 1:
         return World(devices, devices, launcher="here" if devices > 1 else "none")
     in_step = "SLURM_STEP_ID" in environ and _number(environ, "SLURM_STEP_ID") < RESERVED_STEPS
@@ -82,6 +82,13 @@ def find_world(alias: str, devices: int, nodes: int, environ: Mapping[str, str])
     if world.local >= world.per_node or _number(environ, "SLURM_STEP_NUM_NODES", nodes) != nodes:
         raise _misfit(alias, devices, nodes, f"Slurm laid its {tasks} tasks out otherwise")
     return world
+
+
+def _tasks(environ: Mapping[str, str]) -> int:
+    """How many of us Slurm says that it has started; sbatch without --ntasks says nothing, and starts one."""
+    if not environ.get("SLURM_PROCID"):
+        return 1
+    return _number(environ, "SLURM_NTASKS") if environ.get("SLURM_NTASKS") else 1 + _number(environ, "SLURM_PROCID")
 
 
 def _misfit(alias: str, devices: int, nodes: int, found: str) -> ConfigError:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from pydantic import ValidationError
 
-from repro import cluster
+from repro import cluster, dag
 from repro.spec.catalogue import SlurmSite
 from repro.spec.paths import Root
+from repro.train.world import find_world
 from repro.verbs.profile import minutes, profile_problems, requests, resource_problems, rule_problems
 from tests.conftest import shared_case
 
@@ -64,6 +67,29 @@ def test_nothing_of_an_outer_job_is_handed_on_but_where_slurm_is() -> None:
     outside = {"SLURM_CONF": "x", "SLURM_TIME_FORMAT": "relative"}
     assert cluster.leave_allocation(outside) is None
     assert outside == {"SLURM_CONF": "x", "SLURM_TIME_FORMAT": "relative"}
+
+
+def test_a_local_workflow_inside_a_job_keeps_its_number_and_its_end() -> None:
+    """Case W08: a script of seven tasks that runs the local workflow starts runs of one process each."""
+    outer = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": "99", "SLURM_CONF": "x"}
+    shape = {"SLURM_NTASKS": "7", "SLURM_NPROCS": "7", "SLURM_PROCID": "0", "SLURM_MEM_PER_CPU": "100"}
+    environment = outer | shape
+    warning = cluster.leave_allocation(environment, remote=False)
+    assert environment == outer
+    assert "job '1'" in str(warning)
+    assert "SLURM_NTASKS" in str(warning)
+    assert find_world("a", 1, 1, environment).launcher == "none"
+
+
+@pytest.mark.parametrize(("main", "left"), [(True, False), (False, True)])
+def test_the_main_process_of_a_local_workflow_leaves_the_tasks_of_its_job(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], main: bool, left: bool
+) -> None:
+    monkeypatch.setattr(dag, "_read", lambda tier, main: SimpleNamespace(price=list, missing=[]))
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_NTASKS", "7")
+    dag.read_dag(None, main=main)
+    assert ("SLURM_NTASKS" in os.environ, "started inside Slurm job" in capsys.readouterr().err) == (left, main)
 
 
 def test_jobs_left_behind_are_those_of_this_checkout(squeue: Any, tmp_path: Path) -> None:

@@ -34,6 +34,20 @@ def test_one_device_is_one_process(environ: dict[str, str]) -> None:
     assert world.started_here() == []
 
 
+@pytest.mark.parametrize("unset", [{}, {"SLURM_NTASKS": ""}])
+def test_a_script_without_a_number_of_tasks_is_one_process(unset: dict[str, str]) -> None:
+    """What sbatch without --ntasks tells its script."""
+    script = {"SLURM_JOB_ID": "1", "SLURM_PROCID": "0", "SLURM_NNODES": "1", "SLURM_TASKS_PER_NODE": "1"} | unset
+    assert find_world("a", 1, 1, script).launcher == "none"
+    assert find_world("a", 4, 1, script).launcher == "here"
+    assert find_world("a", 4, 2, script).launcher == "allocation"
+
+
+def test_a_later_task_is_not_alone() -> None:
+    with pytest.raises(ConfigError, match=r"1 device\(s\) on 1 node\(s\) for this run; Slurm started 2 task"):
+        find_world("a_run", 1, 1, STEP | {"SLURM_PROCID": "1"})
+
+
 @pytest.mark.parametrize("environ", [{}, task(0, 1)])
 def test_several_devices_of_one_node_are_started_here(environ: dict[str, str]) -> None:
     world = find_world("a", 4, 1, environ)
@@ -103,7 +117,7 @@ def test_the_shell_of_an_allocation_is_no_task() -> None:
         find_world("a", 4, 2, {})
 
 
-@pytest.mark.parametrize("text", ["", "two", "-1", "1e3", "2(x2)"])
+@pytest.mark.parametrize("text", ["two", "-1", "1e3", "2(x2)"])
 def test_a_number_of_tasks_that_is_none(text: str) -> None:
     with pytest.raises(ConfigError, match="is no number of tasks"):
         find_world("a", 2, 1, STEP | {"SLURM_PROCID": "0", "SLURM_NTASKS": text})
