@@ -75,8 +75,16 @@ def orphans(root: Root) -> dict[tuple[str, str], list[str]]:
 
     Called before Snakemake takes its lock; where another controller lives, Snakemake stops right afterwards.
     """
+    return _jobs(root) or {}
+
+
+def _jobs(root: Root) -> dict[tuple[str, str], list[str]] | None:
+    """This checkout's jobs by rule and wildcard; None where squeue does not answer."""
+    answer = _squeue("--user", getpass.getuser(), "--format", "%i|%k|%Z")
+    if answer is None:
+        return None
     found: dict[tuple[str, str], list[str]] = {}
-    for line in (_squeue("--user", getpass.getuser(), "--format", "%i|%k|%Z") or "").splitlines():
+    for line in answer.splitlines():
         job, comment, folder = (*line.split("|", 2), "", "")[:3]
         match = _COMMENT.fullmatch(comment)
         if match and job.isdecimal() and Path(folder).resolve() == root.path:
@@ -84,17 +92,22 @@ def orphans(root: Root) -> dict[tuple[str, str], list[str]]:
     return found
 
 
-def adoption(left: dict[tuple[str, str], list[str]], rule: str) -> dict[str, Callable[[Any, int], str]]:
-    """Resources that let a rule's first submission wait for a job left behind; empty where none is.
+def adoption(root: Root, left: dict[tuple[str, str], list[str]], rule: str) -> dict[str, Callable[[Any, int], str]]:
+    """Resources that let a rule's submissions wait for a job left behind; empty where none is.
 
     The new job then finds the record of the old one, or goes on from its checkpoint, and no device waits meanwhile.
+    A retry asks again which of them live: the first submission may have been refused. Slurm takes a job that is gone
+    for one that has ended, so without an answer all are waited for.
     """
     jobs = {wildcard: ids for (name, wildcard), ids in left.items() if name == rule}
     if not jobs:
         return {}
 
     def extra(wildcards: Any, attempt: int) -> str:
-        ids = [job for wildcard in wildcards for job in jobs.get(str(wildcard), [])] if attempt == 1 else []
+        ids = [job for wildcard in wildcards for job in jobs.get(str(wildcard), [])]
+        if ids and attempt > 1 and (now := _jobs(root)) is not None:
+            alive = {job for those in now.values() for job in those}
+            ids = [job for job in ids if job in alive]
         return f"--dependency=afterany:{':'.join(ids)}" if ids else ""
 
     return {"slurm_extra": extra}

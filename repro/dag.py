@@ -286,7 +286,7 @@ class Dag:
 
     def after(self, rule: str) -> dict[str, Any]:
         """Resources by which a rule's jobs wait for those that a killed controller left in Slurm."""
-        return dict(adoption(self.left, rule))
+        return dict(adoption(self.root, self.left, rule))
 
     def site_words(self) -> dict[str, str]:
         """Account, partition and QOS of the user's cluster, checked by the schema; only those that are set."""

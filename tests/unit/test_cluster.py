@@ -101,13 +101,26 @@ def test_jobs_left_behind_are_those_of_this_checkout(squeue: Any, tmp_path: Path
     )
     found = cluster.orphans(root)
     assert found == {("run", "aaaaaaaaaaaa"): ["7", "8"], ("leakage", "cccccccccccc"): ["12"]}
-    extra = cluster.adoption(found, "run")["slurm_extra"]
+    extra = cluster.adoption(root, found, "run")["slurm_extra"]
     assert extra(["aaaaaaaaaaaa"], 1) == "--dependency=afterany:7:8"
-    assert extra(["aaaaaaaaaaaa"], 2) == "", "a retry waits for nothing"
     assert extra(["bbbbbbbbbbbb"], 1) == ""
-    assert cluster.adoption(found, "prepare") == {}
+    assert cluster.adoption(root, found, "prepare") == {}
     squeue("7|rule_run_wildcards_aaaaaaaaaaaa|x\n", code=1)
     assert cluster.orphans(root) == {}
+
+
+def test_a_retry_waits_for_what_still_lives(squeue: Any, tmp_path: Path) -> None:
+    """Case W06 with W09: the first submission may have been refused, and the old job still trains."""
+    root = Root(tmp_path.resolve())
+    both = f"7|rule_run_wildcards_aaaaaaaaaaaa|{tmp_path}\n8|rule_run_wildcards_aaaaaaaaaaaa|{tmp_path}\n"
+    squeue(both)
+    extra = cluster.adoption(root, cluster.orphans(root), "run")["slurm_extra"]
+    own = f"9|rule_run_wildcards_aaaaaaaaaaaa|{tmp_path}\n"
+    for answer, code, asked in ((both, 0, "7:8"), (both[both.index("8|") :] + own, 0, "8"), ("", 1, "7:8")):
+        squeue(answer, code)
+        assert extra(["aaaaaaaaaaaa"], 2) == f"--dependency=afterany:{asked}"
+    squeue(own)
+    assert extra(["aaaaaaaaaaaa"], 3) == "", "the retry of a job that has ended waits for nothing"
 
 
 def test_refused_is_what_was_refused_last() -> None:
