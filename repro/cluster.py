@@ -27,9 +27,15 @@ SHAPE = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_PROCID", "SLURM_MEM_")  # how ma
 MAX_LOG_BYTES = 1 << 28
 MAX_NOTE_BYTES = 1 << 24
 _COMMENT = re.compile(r"rule_(\w+)_wildcards_([0-9a-f]{12})")
-# The executor's own words, with the submit line that they quote; and those of a submission that worked.
-_REFUSED = re.compile(r"SLURM sbatch failed\. The error message was '(.*?)'\.\n.*?--comment (\S+)", re.DOTALL)
-_TAKEN = re.compile(r"has been submitted with SLURM jobid \S+ \(log: \S*/rule_(\w+)/([0-9a-f]{12})/")
+# The executor's own words for a job that it could not hand over (sbatch said no, or it did not get as far), in
+# Snakemake's account of it, which names the output; and those of a submission that worked.
+_REFUSED = re.compile(
+    r"Error in rule (run|prepare|leakage):\n    message: "
+    r"(?:SLURM sbatch failed\. The error message was '|Job submission failed with exception: )(.*?)"
+    r"(?:'\.\n|For further error details)(?:(?!\nError in rule ).)*?\n    output: [^\n]*?/([0-9a-f]{12})[./]",
+    re.DOTALL,
+)
+_TAKEN = re.compile(r"has been submitted with SLURM jobid \S+ \(log: \S*/rule_(?:run|prepare|leakage)/([0-9a-f]{12})/")
 _LEFT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
@@ -114,15 +120,13 @@ def adoption(root: Root, left: dict[tuple[str, str], list[str]], rule: str) -> d
 
 
 def refusals(log: str) -> dict[str, str]:
-    """{chunk: sbatch's words} of chunks whose last submission was refused, out of a controller's log."""
-    events: list[tuple[int, str, str | None]] = []
-    for match in _REFUSED.finditer(log):
-        comment = _COMMENT.fullmatch(match.group(2).strip("'"))
-        if comment and comment.group(1) == "run":
-            events.append((match.start(), comment.group(2), " ".join(match.group(1).split())[:200]))
-    events += [(m.start(), m.group(2), None) for m in _TAKEN.finditer(log) if m.group(1) == "run"]
-    last = {chunk: words for _, chunk, words in sorted(events, key=lambda event: event[0])}
-    return {chunk: words for chunk, words in last.items() if words is not None}
+    """{chunk, or digest of data: words} of what was refused when it was last submitted, out of a controller's log."""
+    events: list[tuple[int, str, str | None]] = [
+        (m.start(), m.group(3), " ".join(m.group(2).split())[:200]) for m in _REFUSED.finditer(log)
+    ]
+    events += [(m.start(), m.group(1), None) for m in _TAKEN.finditer(log)]
+    last = {name: words for _, name, words in sorted(events, key=lambda event: event[0])}
+    return {name: words for name, words in last.items() if words is not None}
 
 
 def _note(root: Root, tier: str) -> Path:
@@ -140,7 +144,7 @@ def note_refusals(root: Root, tier: str, log: Path) -> None:
 
 
 def read_refusals(root: Root, tier: str) -> dict[str, str]:
-    """{chunk: sbatch's words} as noted last."""
+    """{chunk, or digest of data: words} as noted last."""
     path = _note(root, tier)
     return dict(read_json(path, MAX_NOTE_BYTES)) if path.is_file() else {}
 

@@ -60,10 +60,18 @@ def unmeasured(plan: Plan, run: Run, index: Index) -> list[str]:
 
 
 def bind(plan: Plan, index: Index) -> Index:
-    """Tells `index` which validation tokens the plan measures on, and which runs Slurm did not take."""
+    """Tells `index` which validation tokens the plan measures on, and which runs Slurm did not take.
+
+    A run whose data Slurm did not let be prepared was never submitted either.
+    """
     index.final_tokens = {run.id: final_tokens(plan, run) for run in plan.runs.values()}
     refused = read_refusals(plan.configuration.root, plan.tier)
-    index.refused = {run.id: refused[run.chunk] for run in plan.runs.values() if run.chunk in refused}
+    index.refused = {
+        run.id: refused[name]
+        for run in (plan.runs.values() if refused else ())
+        for name in (*sources_of(plan, run), run.chunk)
+        if name in refused
+    }
     return index
 
 

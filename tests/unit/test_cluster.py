@@ -15,6 +15,8 @@ import yaml
 from pydantic import ValidationError
 
 from repro import cluster, dag
+from repro.plan import build_plan
+from repro.records.index import Index
 from repro.spec.catalogue import SlurmSite
 from repro.spec.paths import Root
 from repro.train.world import find_world
@@ -22,23 +24,36 @@ from repro.verbs.profile import minutes, profile_problems, requests, resource_pr
 from tests.conftest import shared_case
 
 ROOT = Path(__file__).resolve().parents[2]
-LOG = """\
-Job 5 has been submitted with SLURM jobid 4 (log: somewhere/slurm_logs/rule_run/aaaaaaaaaaaa/4.log).
-Error in rule run:
-    message: SLURM sbatch failed. The error message was 'sbatch: error: too many
- jobs'.
-    sbatch call:
-        sbatch --parsable --job-name 1 --comment rule_run_wildcards_bbbbbbbbbbbb -t 15
-Error in rule run:
-    message: SLURM sbatch failed. The error message was 'busy'.
-    sbatch call:
-        sbatch --parsable --job-name 1 --comment rule_run_wildcards_cccccccccccc -t 15
-Error in rule prepare:
-    message: SLURM sbatch failed. The error message was 'busy'.
-    sbatch call:
-        sbatch --parsable --job-name 1 --comment rule_prepare_wildcards_dddddddddddd -t 15
-Job 6 has been submitted with SLURM jobid 5 (log: somewhere/slurm_logs/rule_run/cccccccccccc/5.log).
+REFUSED = """\
+Error in rule {rule}:
+    message: {message}For further error details see the cluster/cloud log and the log files of the involved rule(s).
+    jobid: 6
+    input: scratch/data/eeeeeeeeeeee/other.json
+    output: {output}
+    log: scratch/logs/jobs/x.log (check log file(s) for error details)
 """
+CALL = "    sbatch call:\n        sbatch --parsable --comment rule_run_wildcards_ffffffffffff -t 15\n"
+FAILED = "SLURM sbatch failed. The error message was '{}'.\n" + CALL
+RAISED = "Job submission failed with exception: {}"
+
+
+def refused(rule: str, name: str, message: str, words: str) -> str:
+    """Snakemake's account of a job that the executor could not hand over."""
+    outputs = {"run": "scratch/done/{}.json", "prepare": "scratch/data/{}/manifest.json"}
+    output = outputs.get(rule, "scratch/data/{}/leakage.json").format(name)
+    return REFUSED.format(rule=rule, message=message.format(words), output=output)
+
+
+LOG = "".join(
+    (
+        "Job 5 has been submitted with SLURM jobid 4 (log: somewhere/slurm_logs/rule_run/aaaaaaaaaaaa/4.log).\n",
+        "Error in rule run:\n    message: SLURM-job '4' failed, status FAILED.\n    output: x/aaaaaaaaaaaa.json\n",
+        refused("run", "bbbbbbbbbbbb", FAILED, "sbatch: error: too many\n jobs"),
+        refused("run", "cccccccccccc", FAILED, "busy"),
+        refused("prepare", "dddddddddddd", FAILED, "busy"),
+        "Job 6 has been submitted with SLURM jobid 5 (log: somewhere/slurm_logs/rule_run/cccccccccccc/5.log).\n",
+    )
+)
 
 
 @pytest.fixture
@@ -124,9 +139,26 @@ def test_a_retry_waits_for_what_still_lives(squeue: Any, tmp_path: Path) -> None
 
 
 def test_refused_is_what_was_refused_last() -> None:
-    """Case W09: a retry that worked makes a refusal forgotten."""
-    assert cluster.refusals(LOG) == {"bbbbbbbbbbbb": "sbatch: error: too many jobs"}
+    """Case W09: a retry that worked makes a refusal forgotten; data that were not prepared are named too."""
+    assert cluster.refusals(LOG) == {"bbbbbbbbbbbb": "sbatch: error: too many jobs", "dddddddddddd": "busy"}
     assert cluster.refusals("") == {}
+
+
+@pytest.mark.parametrize("rule", ["run", "prepare", "leakage"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The given account wrong appears to be invalid. Available\naccounts:\nuser",
+        "SLURM job submission failed. The error message was sbatch: error: Batch job submission failed: Invalid"
+        " partition\n",
+    ],
+)
+def test_what_never_got_as_far_as_slurm_was_refused_too(rule: str, words: str) -> None:
+    """Case W09: an account that the executor does not find, an sbatch that fails and ends with 0."""
+    taken = "Job 7 has been submitted with SLURM jobid 5 (log: x/rule_{}/aaaaaaaaaaaa/5.log).\n".format
+    log = refused(rule, "aaaaaaaaaaaa", RAISED, words)
+    assert cluster.refusals(taken(rule) + log) == {"aaaaaaaaaaaa": " ".join(words.split())}
+    assert cluster.refusals(log + taken(rule)) == {}
 
 
 def test_refusals_are_noted_and_forgotten(tmp_path: Path) -> None:
@@ -134,11 +166,25 @@ def test_refusals_are_noted_and_forgotten(tmp_path: Path) -> None:
     log.write_text(LOG)
     assert cluster.read_refusals(root, "smoke") == {}
     cluster.note_refusals(root, "smoke", log)
-    assert list(cluster.read_refusals(root, "smoke")) == ["bbbbbbbbbbbb"]
+    assert list(cluster.read_refusals(root, "smoke")) == ["bbbbbbbbbbbb", "dddddddddddd"]
     assert cluster.read_refusals(root, "desk") == {}
     log.write_text("all went well")
     cluster.note_refusals(root, "smoke", log)
     assert cluster.read_refusals(root, "smoke") == {}
+
+
+def test_runs_on_data_that_slurm_did_not_take_were_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case W09: their own jobs never came up."""
+    plan = build_plan(Root(ROOT), "smoke")
+    on_text = [run for run in plan.runs.values() if run.data == "embedded_lm"]
+    others = [run for run in plan.runs.values() if not dag.sources_of(plan, run)]
+    assert on_text
+    assert others
+    (digest,) = dag.sources_of(plan, on_text[0])
+    monkeypatch.setattr(dag, "read_refusals", lambda *_: {digest: "busy", others[0].chunk: "too many"})
+    told = dag.bind(plan, Index(plan.configuration.root)).refused
+    assert {told[run.id] for run in on_text} == {"busy"}
+    assert {run.id for run in others if run.id in told} == {r.id for r in others if r.chunk == others[0].chunk}
 
 
 @pytest.mark.parametrize(
