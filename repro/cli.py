@@ -57,7 +57,7 @@ def show(
 
 @app.command("check-config")
 def check_config(paths: list[Path]) -> None:
-    """Checks configuration, records and method files; tells every problem as file:line: key: problem."""
+    """Checks configuration, records, methods, Snakemake's profiles; tells every problem as file:line: key: problem."""
     from repro.verbs import checks
 
     checks.check(paths)

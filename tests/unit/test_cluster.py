@@ -18,9 +18,13 @@ from repro import cluster, dag
 from repro.plan import build_plan
 from repro.records.index import Index
 from repro.spec.catalogue import SlurmSite
+from repro.spec.errors import ConfigError
+from repro.spec.load import load_configuration
 from repro.spec.paths import Root
+from repro.spec.reading import Document, read_yaml
 from repro.train.world import find_world
-from repro.verbs.profile import minutes, profile_problems, requests, resource_problems, rule_problems
+from repro.verbs.checks import check_file
+from repro.verbs.profile import Profile, lint, minutes, profile_problems, resource_problems, rule_problems
 from tests.conftest import shared_case
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -201,17 +205,151 @@ def test_time_left_of_an_allocation(
     assert cluster.seconds_left() is None
 
 
+def asked_of(profile: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What a profile asks for, by rule."""
+    return {rule: request.asked for rule, request in Profile(Document("p", profile)).requests.items()}
+
+
+def problems_of(text: str, folder: Path) -> list[str]:
+    """What is said of a profile with this text."""
+    path = folder / "profile.yaml"
+    path.write_text(text)
+    try:
+        return [str(problem) for problem in profile_problems(read_yaml(path, "p"))]
+    except ConfigError as error:
+        return [str(problem) for problem in error.problems]
+
+
 def test_runtimes_of_a_profile() -> None:
     """Case W02."""
     profile = yaml.safe_load(shared_case("W02/profile.yaml").read_text("utf-8"))
     expected = json.loads(shared_case("W02/expected.json").read_text("utf-8"))
-    assert {rule: minutes(asked["runtime"]) for rule, asked in requests(profile)} == expected["minutes"]
-    problems = profile_problems(profile)
-    assert [problem.split(":")[0] for problem in problems] == ["default", "train"]
-    assert all("write a unit" in problem for problem in problems)
-    listed = {"default-resources": ["runtime=30"], "set-resources": ["train:runtime=2h30m", "eval:runtime=soon"]}
-    assert [minutes(asked["runtime"]) for _, asked in requests(listed)] == [30, 150, None]
-    assert len(profile_problems(listed)) == 2
+    assert {rule: minutes(asked["runtime"]) for rule, asked in asked_of(profile).items()} == expected["minutes"]
+    problems = profile_problems(read_yaml(shared_case("W02/profile.yaml"), "p"))
+    assert [(problem.line, problem.key) for problem in problems] == [
+        (2, "default-resources.runtime"),
+        (5, "set-resources.train.runtime"),
+    ]
+    assert all("write a unit" in problem.message for problem in problems)
+    listed = {"default-resources": ["runtime=30"], "set-resources": ["train:runtime=2h", "eval:runtime=soon"]}
+    assert [minutes(asked["runtime"]) for asked in asked_of(listed).values()] == [30, 120, None]
+    assert len(profile_problems(Document("p", listed))) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [("30min", 30), ("60 minutes", 60), ("1 hour", 60), ("2H", 120), ("1w", 10080), ("1.5h", 90), ("45s", 1)],
+)
+def test_a_walltime_is_what_snakemake_takes_for_one(text: str, read: int) -> None:
+    assert minutes(text) == read
+    assert resource_problems({"runtime": text}) == []
+
+
+@pytest.mark.parametrize("value", ["0m", "0 h", "2h30m", "-5m", "soon", "", True, 60, "60", 0, [1], {"a": 1}])
+def test_a_walltime_that_is_none(value: Any) -> None:
+    (problem,) = resource_problems({"runtime": value})
+    assert problem.startswith("runtime: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "default_resources: [runtime=30m]",
+            ["p:1: default_resources: no option of Snakemake; write default-resources"],
+        ),
+        ("jobs: 1\nlatency_wait: 5", ["p:2: latency_wait: no option of Snakemake; write latency-wait"]),
+        ("resourses: {gpu: 1}", ["p:1: resourses: Snakemake ignores a mapping here"]),
+        ('set-resources: "run:gpus=1"', ["p:1: set-resources.run.gpus: key not known to the executor, would run"]),
+        ("set-resources:\n- run:gpu=1\n- run:gres='gpu:1'", ["p:2: set-resources.run.gpu and gres: two GPU requests"]),
+        ("set-resources: {run: [gpus=1]}", ["p:1: set-resources.run: ['gpus=1'] is no mapping"]),
+        ("set-resources: {run: }", ["p:1: set-resources.run: None is no mapping"]),
+        ("set-resources: [gpus=1, 5]", ["p:1: set-resources.0: gpus=1: neither", "p:1: set-resources.1: 5: neither"]),
+        ("default-resources: 5", ["p:1: default-resources: 5: neither a mapping nor KEY=VALUE"]),
+        ("set-resources: 5", ["p:1: set-resources: 5: neither a mapping nor RULE:KEY=VALUE"]),
+        ("- a", ["p:1: is no mapping of options"]),
+        ("default-resources: {gpu: 1", ["p:2: did not find"]),
+        ("default-resources:\n  gpu: 1\n  runtime: 30", ["p:3: default-resources.runtime: 30: a bare number"]),
+        ("", []),
+        ("__use_yte__: true\nset-threads: {run: 2}\nset-resources: ['run:gpu=2', 'run:runtime=2h']", []),
+    ],
+)
+def test_a_profile_is_told_with_its_lines(tmp_path: Path, text: str, said: list[str]) -> None:
+    """Cases W02 and W03."""
+    found = problems_of(text, tmp_path)
+    assert len(found) == len(said)
+    assert all(line.startswith(words) for line, words in zip(found, said, strict=True)), found
+
+
+@pytest.mark.parametrize("name", ["slurm/config.yaml", "slurm/other.yaml", "profiles/mine.yaml"])
+def test_check_config_knows_a_profile_by_its_folder_or_its_keys(tmp_path: Path, name: str) -> None:
+    path, root = tmp_path / name, Root(ROOT)
+    path.parent.mkdir()
+    path.write_text("executor: slurm\ndefault-resources:\n  runtime: 30\n")
+    configuration = load_configuration(root)
+    with pytest.raises(ConfigError, match=r".yaml:3: default-resources.runtime: 30: a bare number"):
+        check_file(path, root, configuration)
+    path.write_text("executor: slurm\ndefault-resources:\n  runtime: 30m\n")
+    check_file(path, root, configuration)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"gpu": -1}, "gpu: -1 is no whole number of GPUs"),
+        ({"gpu": "one"}, "gpu: one is no whole"),
+        ({"gpu": True}, "gpu: True is no whole"),
+        ({"gpu": 1, "gres": "GPU:1"}, "gpu and gres: two GPU requests"),
+        ({"gpu": 1, "slurm_extra": "--gpus=1"}, "gpu and slurm_extra: two GPU requests"),
+        ({"gres": "gpu:1", "slurm_extra": "--exclusive --gpus-per-node=2"}, "gres and slurm_extra: two GPU requests"),
+        ({"gpu_model": "a100", "slurm_extra": "--gres gpu:1"}, "gpu and slurm_extra: two GPU requests"),
+        ({"GPUS": 1}, "GPUS: key not known to the executor, would run without a GPU"),
+        ({"gpu": "2"}, None),
+        ({"gpu": 0, "gres": "gpu:1"}, None),
+        ({"gpu": 1, "slurm_extra": "--gpu-bind=none --exclusive", "gres": "tmp:1G"}, None),
+        ({"slurm_extra": "--gpus-per-node=2"}, None),
+    ],
+)
+def test_one_gpu_request_of_whole_gpus(asked: dict[str, Any], said: str | None) -> None:
+    """Case W03."""
+    found = resource_problems(asked)
+    assert [problem[: len(said or "")] for problem in found] == ([said] if said else [])
+
+
+RULES = """\
+rule a:
+    input: "x"
+    resources:
+        mem_mb=1, nvidia_gpu=1,
+        gres="'gpu:1'",  # of one kind
+
+        runtime=60,
+        **SUITE.site_words(),
+    shell: "x"
+
+
+if True:
+
+    rule b:
+        resources: walltime=60, gpu=lambda wildcards: SUITE.gpus(wildcards), runtime=SUITE.minutes()
+        shell: "gpus=1"
+
+rule c:
+    resources:
+        gres="gpu:1", gpu=1"""
+
+
+def test_requests_of_rules() -> None:
+    """Cases W02 and W03: several keys on one line, quotes, bare numbers; what a function answers cannot be told."""
+    assert [(problem.line, problem.key) for problem in rule_problems(RULES, "r")] == [
+        (4, "nvidia_gpu"),
+        (5, "gres"),
+        (7, "runtime"),
+        (15, "walltime"),
+        (20, "gpu and gres"),
+    ]
+    assert [str(p) for p in rule_problems("rule a:\n    resources: gpu=\n", "r")] == ["r:2: resources: cannot be read"]
+    assert lint(Root(ROOT)) == [], "those of this repository"
 
 
 def test_gpu_requests() -> None:
@@ -224,16 +362,13 @@ def test_gpu_requests() -> None:
         assert words in found[name][0]
         assert words[:8] in expected["rejected"][name] or name == "train_b"
     assert found["train_g"] == ["no GPU request"]
-    assert rule_problems("rule x:\n    resources:\n        gpus=1,\n        gpu=2,\n") == [
-        "gpus: key not known to the executor, would run without a GPU"
-    ]
 
 
 def test_the_profile_is_complete_and_names_no_site() -> None:
     """Cases W02, W06, W07 and W09: what each key is for stands beside it."""
     text = (ROOT / "slurm" / "config.yaml").read_text("utf-8")
     profile = yaml.safe_load(text)
-    assert profile_problems(profile) == []
+    assert profile_problems(Document("p", profile)) == []
     assert profile["latency-wait"] >= 60
     assert profile["keep-going"] is True
     assert 0 < profile["jobs"] <= 1000
