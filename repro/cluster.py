@@ -1,5 +1,5 @@
 """What the workflow has to know of Slurm beyond what the executor does: allocations around it, jobs that a killed
-controller left, submissions that were refused, and when a job has to end.
+controller left, submissions that were refused, when a job has to end, and what its executor makes of a request.
 
 docs/decisions/012-slurm.md says why each is here.
 """
@@ -12,15 +12,25 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, MutableMapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from repro.records.store import replace_text
-from repro.spec.errors import shown
+from repro.spec.errors import ConfigError, Problem, shown
 from repro.spec.paths import Root
 from repro.spec.reading import read_json
 
+# Read by Snakemake itself or by its Slurm executor; any other key is legal, and ignored.
+KNOWN = frozenset(
+    (
+        *("cluster", "clusters", "constraint", "cpus_per_gpu", "cpus_per_task", "disk", "disk_mb", "disk_mib", "gpu"),
+        *("gpu_model", "gres", "mem", "mem_mb", "mem_mb_per_cpu", "mem_mib", "mpi", "nodes", "qos", "runtime"),
+        *("slurm_account", "slurm_cluster", "slurm_extra", "slurm_partition", "tasks", "tasks_per_gpu"),
+        *("tasks_per_node", "tmpdir"),
+    )
+)
 ANSWER_SECONDS = 20.0  # for squeue; a controller under load takes its time
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")  # where Slurm is, not what an allocation holds
 SHAPE = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_PROCID", "SLURM_MEM_")  # how many tasks, and the memory of each
@@ -36,6 +46,8 @@ _REFUSED = re.compile(
     re.DOTALL,
 )
 _TAKEN = re.compile(r"has been submitted with SLURM jobid \S+ \(log: \S*/rule_(?:run|prepare|leakage)/([0-9a-f]{12})/")
+_GRES = re.compile(r"[A-Za-z0-9_]+(:[A-Za-z0-9_.]+)?(:\d+[TGM]?)?")
+_GPU_FLAG = re.compile(r"--gpus\b|--gres[=\s]\S*gpu|(?:^|\s)-G", re.IGNORECASE)
 _LEFT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
@@ -163,3 +175,77 @@ def seconds_left() -> float | None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def minutes(value: Any) -> int | None:
+    """Minutes that Snakemake reads out of a walltime; a bare number is one of minutes; None if it is no walltime."""
+    # Here, since only two verbs need them.
+    from snakemake.exceptions import WorkflowError
+    from snakemake.resources import Resource
+
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        found = Resource.parse_human_friendly("runtime", str(value).strip())
+    except WorkflowError:
+        return None
+    return found if isinstance(found, int) else None
+
+
+def faults(asked: Mapping[str, Any], gpu_needed: bool = False) -> Iterator[tuple[str, str]]:
+    """(key, problem) of one rule's request; a value of None is one that cannot be told yet."""
+    for key in sorted(set(asked) - KNOWN):
+        end = "would run without a GPU" if "gpu" in key.casefold() else "is ignored"
+        yield key, f"key not known to the executor, {end}"
+    gres, gpu = asked.get("gres"), asked.get("gpu")
+    if gres is not None and not _GRES.fullmatch(str(gres)):
+        word = "nested quotes" if str(gres)[:1] in "'\"" else "is no NAME[:TYPE][:COUNT]"
+        yield "gres", f"{shown(gres)}: {word}"
+    if gpu is not None and (isinstance(gpu, bool) or not str(gpu).isdecimal()):
+        yield "gpu", f"{shown(gpu)} is no whole number of GPUs"
+    wanted = {
+        "gpu": str(gpu or 0) != "0" or asked.get("gpu_model"),
+        "gres": "gpu" in str(gres or "").casefold(),
+        "slurm_extra": _GPU_FLAG.search(str(asked.get("slurm_extra") or "")),
+    }
+    requests = [key for key, there in wanted.items() if there]
+    if len(requests) > 1:
+        yield " and ".join(requests), "two GPU requests"
+    if gpu_needed and not requests:
+        yield "", "no GPU request"
+    if (runtime := asked.get("runtime")) is not None and (wrong := _wrong_time(runtime)):
+        yield "runtime", wrong
+
+
+def _wrong_time(value: Any) -> str | None:
+    if minutes(value) is None:
+        return f"{shown(value)} is no walltime; write '30m' or '2h'"
+    if re.fullmatch(r"[\d.]+", str(value).strip()):
+        return f"{shown(value)}: a bare number; write a unit, as in '{value}m'"
+    return None if re.search(r"[1-9]", str(value)) else f"{shown(value)} is no time at all"
+
+
+def resource_problems(asked: Mapping[str, Any], gpu_needed: bool = False) -> list[str]:
+    """Problems of one request; `gpu_needed` for a training that is planned for a GPU."""
+    return [f"{shown(key)}: {problem}" if key else problem for key, problem in faults(asked, gpu_needed)]
+
+
+def refuse_overrides(overwritten: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises ConfigError for what `--set-resources` asks in vain, from a command line or a profile.
+
+    Snakemake has parsed it, so that a walltime is a number of minutes. A key without a GPU in it that Slurm's executor
+    does not know may be another executor's: a warning.
+    """
+    problems = []
+    for rule, resources in overwritten.items():
+        asked = {key: getattr(value, "raw", value) for key, value in resources.items()}
+        if isinstance(asked.get("runtime"), int):
+            asked["runtime"] = f"{asked['runtime']}m"
+        for key, message in faults(asked):
+            problem = Problem("--set-resources", None, f"{shown(rule)}:{shown(key)}", message)
+            if key in asked and key not in KNOWN and "gpu" not in key.casefold():
+                print(f"warning: {problem}", file=sys.stderr)
+            else:
+                problems.append(problem)
+    if problems:
+        raise ConfigError(problems)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from repro.cluster import adoption, leave_allocation, orphans, read_refusals
+from repro.cluster import adoption, leave_allocation, orphans, read_refusals, refuse_overrides
 from repro.plan import Plan, Run, build_plan
 from repro.price import price_lines
 from repro.records.index import Index, eval_id, load_index
@@ -268,16 +268,13 @@ class Dag:
         return asked
 
     def about(self, chunk: str) -> str:
-        """A chunk in words, for a dry run: its runs, what they run on, what they are given, what they cost."""
+        """A chunk in words, for a dry run: its runs, what they run on, their memory, what they cost."""
         runs, asked = self.chunks[chunk], self.resources(chunk)
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
         devices = f"{asked['gpu']} GPU" if asked["gpu"] else f"{runs[0].task.threads} CPU thread"
         devices += f" on {asked['nodes']} nodes" if "nodes" in asked else ""
         price = sum(run.cost.gpu_hours for run in runs)
-        return (
-            f"{runs[0].alias}{more}: {devices}, {asked['mem_mb'] / 1000:.1f} GB of memory,"
-            f" at most {asked['runtime'].removesuffix('m')} minutes and {price:.1f} GPU hours"
-        )
+        return f"{runs[0].alias}{more}: {devices}, {asked['mem_mb'] / 1000:.1f} GB of memory, {price:.1f} GPU hours"
 
     def price(self) -> list[str]:
         """What the missing chunks will take of accelerators, by experiment, as lines of text."""
@@ -340,12 +337,16 @@ def _constant(values: dict[str, Any]) -> Any:
     return lambda wildcards: values[wildcards.chunk]
 
 
-def read_dag(tier: str | None, main: bool, remote: bool = False) -> Dag:
+def read_dag(tier: str | None, main: bool, asked: Any = None) -> Dag:
     """As `_read`, without collections meanwhile, and with all it made exempt from later ones: a plan is no garbage.
 
     With 10,000 runs, walking it again and again would take Snakemake longer than making it. A main process leaves the
-    allocation that it may stand in; a `remote` one hands jobs to a cluster, and looks for jobs that one before it left.
+    allocation that it may stand in. `asked` are Snakemake's settings of resources: with a number of nodes jobs go to a
+    cluster, and those that a controller before this one left are looked for.
     """
+    remote = asked is not None and asked.nodes is not None
+    if main and asked is not None:
+        refuse_overrides(asked.overwrite_resources)
     if main and (warning := leave_allocation(os.environ, remote)):
         print(f"warning: {warning}", file=sys.stderr)
     gc.disable()

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from repro.cluster import faults
 from repro.spec.errors import ConfigError, Problem, ReproError, shown
 from repro.spec.paths import Root
 from repro.spec.reading import Document, Path_, read_text, read_yaml
 
-# Read by Snakemake itself or by its Slurm executor; any other key is legal, and ignored.
-KNOWN = frozenset(
-    (
-        *("cluster", "clusters", "constraint", "cpus_per_gpu", "cpus_per_task", "disk", "disk_mb", "disk_mib", "gpu"),
-        *("gpu_model", "gres", "mem", "mem_mb", "mem_mb_per_cpu", "mem_mib", "mpi", "nodes", "qos", "runtime"),
-        *("slurm_account", "slurm_cluster", "slurm_extra", "slurm_partition", "tasks", "tasks_per_gpu"),
-        *("tasks_per_node", "tmpdir"),
-    )
-)
 # Keys of a profile that may hold a mapping; Snakemake passes over a mapping under any other, without a word.
 PAIRED = frozenset(
     (
@@ -30,62 +22,7 @@ PAIRED = frozenset(
     )
 )
 MAX_RULE_BYTES = 1 << 20
-_GRES = re.compile(r"[A-Za-z0-9_]+(:[A-Za-z0-9_.]+)?(:\d+[TGM]?)?")
-_GPU_FLAG = re.compile(r"--gpus\b|--gres[=\s]\S*gpu|(?:^|\s)-G", re.IGNORECASE)
 _BLOCK = re.compile(r"^([ \t]+)resources:(.*\n(?:[ \t]*(?:#.*)?\n|\1[ \t]+.*\n)*)", re.MULTILINE)
-
-
-def minutes(value: Any) -> int | None:
-    """Minutes that Snakemake reads out of a walltime; a bare number is one of minutes; None if it is no walltime."""
-    # Here, since only two verbs need them.
-    from snakemake.exceptions import WorkflowError
-    from snakemake.resources import Resource
-
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    try:
-        found = Resource.parse_human_friendly("runtime", str(value).strip())
-    except WorkflowError:
-        return None
-    return found if isinstance(found, int) else None
-
-
-def _faults(asked: Mapping[str, Any], gpu_needed: bool) -> Iterator[tuple[str, str]]:
-    """(key, problem) of one request; a value of None is one that cannot be told yet."""
-    for key in sorted(set(asked) - KNOWN):
-        end = "would run without a GPU" if "gpu" in key.casefold() else "is ignored"
-        yield key, f"key not known to the executor, {end}"
-    gres, gpu = asked.get("gres"), asked.get("gpu")
-    if gres is not None and not _GRES.fullmatch(str(gres)):
-        word = "nested quotes" if str(gres)[:1] in "'\"" else "is no NAME[:TYPE][:COUNT]"
-        yield "gres", f"{shown(gres)}: {word}"
-    if gpu is not None and (isinstance(gpu, bool) or not str(gpu).isdecimal()):
-        yield "gpu", f"{shown(gpu)} is no whole number of GPUs"
-    wanted = {
-        "gpu": str(gpu or 0) != "0" or asked.get("gpu_model"),
-        "gres": "gpu" in str(gres or "").casefold(),
-        "slurm_extra": _GPU_FLAG.search(str(asked.get("slurm_extra") or "")),
-    }
-    requests = [key for key, there in wanted.items() if there]
-    if len(requests) > 1:
-        yield " and ".join(requests), "two GPU requests"
-    if gpu_needed and not requests:
-        yield "", "no GPU request"
-    if (runtime := asked.get("runtime")) is not None and (wrong := _wrong_time(runtime)):
-        yield "runtime", wrong
-
-
-def _wrong_time(value: Any) -> str | None:
-    if minutes(value) is None:
-        return f"{shown(value)} is no walltime; write '30m' or '2h'"
-    if re.fullmatch(r"[\d.]+", str(value).strip()):
-        return f"{shown(value)}: a bare number; write a unit, as in '{value}m'"
-    return None if re.search(r"[1-9]", str(value)) else f"{shown(value)} is no time at all"
-
-
-def resource_problems(asked: Mapping[str, Any], gpu_needed: bool = False) -> list[str]:
-    """Problems of one request; `gpu_needed` for a training that is planned for a GPU."""
-    return [f"{shown(key)}: {problem}" if key else problem for key, problem in _faults(asked, gpu_needed)]
 
 
 @dataclass
@@ -164,7 +101,7 @@ class Profile:
         found = list(self.problems)
         for rule, request in self.requests.items():
             where = "default-resources" if rule == "default" else f"set-resources.{rule}"
-            for key, message in _faults(request.asked, gpu_needed=False):
+            for key, message in faults(request.asked):
                 place = self.document.place(request.places[key.split(" and ")[0]])
                 found.append(Problem(*place, shown(f"{where}.{key}"), message))
         return found
@@ -199,7 +136,7 @@ def rule_problems(text: str, file: str) -> list[Problem]:
         assert isinstance(call, ast.Call)
         lines = {word.arg: first + word.lineno - 1 for word in call.keywords if word.arg}
         asked = {word.arg: _literal(word.value) for word in call.keywords if word.arg}
-        for key, message in _faults(asked, gpu_needed=False):
+        for key, message in faults(asked):
             problems.append(Problem(file, lines[key.split(" and ")[0]], key, message))
     return problems
 

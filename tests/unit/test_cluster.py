@@ -15,6 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from repro import cluster, dag
+from repro.cluster import minutes, resource_problems
 from repro.plan import build_plan
 from repro.records.index import Index
 from repro.spec.catalogue import SlurmSite
@@ -24,7 +25,7 @@ from repro.spec.paths import Root
 from repro.spec.reading import Document, read_yaml
 from repro.train.world import find_world
 from repro.verbs.checks import check_file
-from repro.verbs.profile import Profile, lint, minutes, profile_problems, resource_problems, rule_problems
+from repro.verbs.profile import Profile, lint, profile_problems, rule_problems
 from tests.conftest import shared_case
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -314,6 +315,26 @@ def test_one_gpu_request_of_whole_gpus(asked: dict[str, Any], said: str | None) 
     """Case W03."""
     found = resource_problems(asked)
     assert [problem[: len(said or "")] for problem in found] == ([said] if said else [])
+
+
+def test_what_a_command_line_asks_in_vain_is_refused_before_any_job(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cases W02 and W03, as Snakemake has read them: a key that another executor may know is a warning."""
+    from snakemake.cli import parse_set_resources
+
+    def read(*words: str, main: bool = True) -> None:
+        dag.read_dag(None, main, SimpleNamespace(nodes=None, overwrite_resources=parse_set_resources(words)))
+
+    monkeypatch.setattr(dag, "_read", lambda tier, main: SimpleNamespace(price=list, missing=[]))
+    read("run:runtime=5h", "run:mem_mb=4000", "run:gpu=2", "prepare:runtime=90")
+    assert capsys.readouterr().err == ""
+    read("run:walltime=5")
+    assert "warning: --set-resources: run:walltime: key not known" in capsys.readouterr().err
+    with pytest.raises(ConfigError) as caught:
+        read("run:gpus=1", "prepare:runtime='soon'", "run:gpu='one'")
+    assert [problem.key for problem in caught.value.problems] == ["prepare:runtime", "run:gpu", "run:gpus"]
+    read("run:gpus=1", main=False)
 
 
 RULES = """\
