@@ -12,6 +12,7 @@ from repro.spec.errors import ReproError
 from repro.verbs.groups import JsonFlag, data_app, method_app, records_app
 
 USAGE_ERROR = 64  # typer itself would say 2
+INTERRUPTED = 130  # what typer makes of Ctrl-C, without a word
 
 app = typer.Typer(
     add_completion=False,
@@ -192,5 +193,7 @@ def main() -> None:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
     except SystemExit as end:
+        if end.code == INTERRUPTED:
+            print("stopped by the keyboard", file=sys.stderr)
         reader_left = sys.stdout is not out  # typer mutes the stream then, and would say 1
         sys.exit(0 if reader_left else USAGE_ERROR if end.code == 2 else end.code)
