@@ -102,6 +102,32 @@ def test_case_w04_another_number_of_tasks_is_refused(devices: int, nodes: int, t
     assert "a_run" in str(caught.value)
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"WORLD_SIZE": "2", "RANK": "1"}, "; torchrun started 2 process(es); start `repro run` once"),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, "; mpirun started 2 process(es)"),
+        (task(0, 1) | {"WORLD_SIZE": "3"}, "; torchrun started 3 process(es)"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE: 'two' is no number of tasks"),
+    ],
+)
+def test_case_w04_processes_of_another_launcher_are_refused(devices: int, environ: dict[str, str], said: str) -> None:
+    """Each would train the whole run, or start as many again."""
+    with pytest.raises(ConfigError) as caught:
+        find_world("a_run", devices, 1, environ)
+    assert said in str(caught.value)
+    assert "two" in said or f"the plan has {devices} device(s) on 1 node(s)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "environ", [{"WORLD_SIZE": "1", "RANK": "0"}, {"OMPI_COMM_WORLD_SIZE": "1"}, {"WORLD_SIZE": ""}]
+)
+def test_one_process_of_another_launcher_is_one_process(environ: dict[str, str]) -> None:
+    assert find_world("a", 1, 1, environ).launcher == "none"
+    assert find_world("a", 2, 1, environ).launcher == "here"
+
+
 @pytest.mark.parametrize("layout", [{"SLURM_LOCALID": "2"}, {"SLURM_LOCALID": "0", "SLURM_STEP_NUM_NODES": "1"}])
 def test_tasks_that_are_laid_out_otherwise_are_refused(layout: dict[str, str]) -> None:
     """Three tasks on one node and one on the other: each would take a device that is not there."""
