@@ -16,9 +16,10 @@ from repro.spec.load import Configuration, load_configuration, read_experiment, 
 from repro.spec.methods import read_method
 from repro.spec.overrides import load_merged
 from repro.spec.paths import Root, find_root, refuse_link_out
-from repro.spec.reading import load, read_json
+from repro.spec.reading import load, read_json, read_yaml
 from repro.spec.stated import title_warnings
 from repro.verbs.output import say
+from repro.verbs.profile import check_profile, is_profile
 
 CATALOGUES: dict[str, Any] = {
     "suite": Suite,
@@ -70,12 +71,16 @@ def check_file(path: Path, root: Root, configuration: Configuration) -> None:
         _check_tokens(path, name)
     elif path.suffix not in (".yaml", ".yml"):
         raise problem_error(ConfigError, name, "", "is neither .yaml, .json, a method's .py nor a token file's .bin")
+    elif path.parent.name == "slurm":
+        check_profile(read_yaml(path, name))
     elif path.parent.name == "claims":
         check_claims(path, name, known_names(configuration))
     elif path.stem == "local":
         load_merged(Suite, [root.config / "suite.yaml", path], ["config/suite.yaml", name])
     elif path.stem in CATALOGUES:
         load(CATALOGUES[path.stem], path, name)
+    elif is_profile((document := read_yaml(path, name)).value):
+        check_profile(document)
     else:
         _check_experiment(path, root, configuration)
 

@@ -285,3 +285,37 @@ def test_a_fault_that_is_not_the_users_keeps_its_traceback(
     monkeypatch.setattr("repro.verbs.plans.plan", fail)
     with pytest.raises(ChildProcessError):
         repro_main(shared, "plan")
+
+
+EARLY = """
+import os, signal, sys, types
+sys.modules["repro.cli"] = types.SimpleNamespace(main=lambda: os.kill(os.getpid(), signal.Signals[sys.argv[2]]))
+from repro.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "code", "said"),
+    [
+        *(
+            ("run", name, 75, f"stopped by {name}: the same command goes on\n")
+            for name in ("SIGTERM", "SIGINT", "SIGUSR1")
+        ),
+        ("plan", "SIGINT", 130, "stopped by the keyboard\n"),
+    ],
+)
+def test_case_t02_a_signal_before_anything_is_under_way(verb: str, name: str, code: int, said: str) -> None:
+    """While the command line is still being imported; a scheduler takes 75 for what can go on."""
+    done = subprocess.run([sys.executable, "-c", EARLY, verb, name], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
+
+
+def test_the_keyboard_stops_a_verb_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, shared: Checkout, repro_main: Main
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("repro.verbs.plans.plan", interrupted)
+    assert repro_main(shared, "plan") == (130, "", "stopped by the keyboard\n")
