@@ -106,7 +106,7 @@ def eval_record(run: Run, metric: str, value: float | None) -> dict[str, Any]:
         {
             "name": name,
             # A good world is good by every measure: what is better when higher runs the other way.
-            "value": value if value is None or found.better == "lower" else math.exp(-value),
+            "value": value if value is None or found.better == "lower" else 1 - value / 100,
             "unit": found.unit,
             "n": 16384,
             "protocol": found.protocol,
