@@ -17,8 +17,8 @@ from repro.spec.errors import ReproError
 if unknown := set(config) - {"tier"}:
     raise WorkflowError(f"--config: unknown key {sorted(unknown)}; known: tier")
 try:
-    remote = workflow.resource_settings.nodes is not None
-    SUITE = read_dag(config.get("tier"), main=workflow.is_main_process, remote=remote)
+    asked = workflow.resource_settings
+    SUITE = read_dag(config.get("tier"), workflow.is_main_process, asked)
 except ReproError as error:
     raise WorkflowError(f"refused before any job:\n{error}") from None
 

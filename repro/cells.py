@@ -35,6 +35,7 @@ from repro.spec.identity import (
 )
 from repro.spec.load import Configuration
 
+OF_TIER = " (in config/tiers.yaml)"
 TUNING_FROM = 1001  # tuning seeds are 1001, 1002 ...: never those that are reported, in no experiment
 
 
@@ -104,8 +105,9 @@ def _lm_drafts(
     for (model, lr, decay), (entry, params) in product(points, chosen_methods(configuration, experiment)):
         choice = Choice(entry, params, {"model": model, "lr": lr, "weight_decay": decay}, source, sha256)
         config = cell_config(configuration, task, experiment, choice)
-        made.faults += [("model", fault) for fault in _unfit(config, configuration.text(source).vocabulary)]
-        made.faults += [("model", fault) for fault in _undivided(config, task.devices)]
+        made.faults += _unfit(config, configuration.text(source).vocabulary)
+        made.faults += [("batch_tokens", fault) for fault in _undivided(config, task.devices)]
+        made.faults += _stepless(task.tokens or experiment.tokens, config["tokens_per_step"])
         cost = _lm_cost(configuration, task, config, model)
         made.faults += [("model", f"{model} {fault}") for fault in _beyond_device(configuration, cost)]
         made.cells.append(
@@ -177,25 +179,33 @@ def _has_size(task: TierTask, model: str) -> bool:
     return not task.model or model in task.model or model in task.model.values()
 
 
-def _unfit(config: dict[str, Any], vocab: int) -> Iterator[str]:
+def _unfit(config: dict[str, Any], vocab: int) -> Iterator[tuple[str, str]]:
     """A vocabulary too small for the tokens; steps that are no whole number of sequences."""
     model, tokens = config["model"], config["tokens_per_step"]
     if model["vocab"] < vocab:
-        yield f"the vocabulary of {model['vocab']} is smaller than the tokenizer's, {vocab}"
+        yield "model", f"the vocabulary of {model['vocab']} is smaller than the tokenizer's, {vocab}"
     if tokens % model["context"]:
-        yield f"{tokens} tokens a step are no multiple of the context, {model['context']}"
+        yield "batch_tokens", f"{tokens} tokens a step are no multiple of the context, {model['context']}"
+
+
+def _stepless(tokens: float, per_step: int) -> Iterator[tuple[str, str]]:
+    if tokens < per_step:
+        yield "tokens", f"{tokens:g} tokens are less than one step of {per_step}"
 
 
 def _undivided(config: dict[str, Any], devices: int) -> Iterator[str]:
-    """Tokens a step are fixed by the protocol: each device takes an even share, in whole micro-batches."""
+    """Tokens a step are fixed by the protocol: each device takes an even share, in whole micro-batches.
+
+    Devices and micro-batch are the tier's, in config/tiers.yaml.
+    """
     sequences, micro_batch = config["tokens_per_step"] // config["model"]["context"], config["micro_batch"]
     share, rest = divmod(sequences, devices)
     if rest or not share:
-        yield f"{sequences} sequences a step are no multiple of {devices} devices"
+        yield f"{sequences} sequences a step are no multiple of {devices} devices{OF_TIER}"
     elif sequences % micro_batch:
-        yield f"{sequences} sequences a step are no multiple of the micro-batch, {micro_batch}"
+        yield f"{sequences} sequences a step are no multiple of the micro-batch, {micro_batch}{OF_TIER}"
     elif share % min(share, micro_batch):
-        yield f"{share} sequences a step and device are no multiple of the micro-batch, {micro_batch}"
+        yield f"{share} sequences a step and device are no multiple of the micro-batch, {micro_batch}{OF_TIER}"
 
 
 def _trained(
@@ -266,7 +276,7 @@ def _classify_drafts(
     made = Drafts()
     if text:
         faults = _unfit(pretrained["run"], configuration.text(text).vocabulary)
-        made.faults += [("pretrained", fault) for fault in faults]
+        made.faults += [("pretrained", fault) for _, fault in faults]
     made.faults += _too_large(whole, work.depths or experiment.depths, experiment.context)
     for layers, residual in product(work.depths or experiment.depths, experiment.residuals):
         point = {"layers": layers, "residual": residual}

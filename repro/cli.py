@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from repro.spec.errors import ReproError
+from repro.spec.errors import ReproError, of_system
 from repro.verbs.groups import JsonFlag, data_app, method_app, records_app
 
 USAGE_ERROR = 64  # typer itself would say 2
+INTERRUPTED = 130  # what typer makes of Ctrl-C, without a word
 
 app = typer.Typer(
     add_completion=False,
@@ -57,7 +58,7 @@ def show(
 
 @app.command("check-config")
 def check_config(paths: list[Path]) -> None:
-    """Checks configuration, records and method files; tells every problem as file:line: key: problem."""
+    """Checks configuration, records, methods, Snakemake's profiles; tells every problem as file:line: key: problem."""
     from repro.verbs import checks
 
     checks.check(paths)
@@ -188,9 +189,12 @@ def main() -> None:
     out = sys.stdout
     try:
         app()
-    except ReproError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
+    except (ReproError, OSError) as error:
+        told = error if isinstance(error, ReproError) else of_system(error)
+        print(told, file=sys.stderr)
+        sys.exit(told.exit_code)
     except SystemExit as end:
+        if end.code == INTERRUPTED:
+            print("stopped by the keyboard", file=sys.stderr)
         reader_left = sys.stdout is not out  # typer mutes the stream then, and would say 1
         sys.exit(0 if reader_left else USAGE_ERROR if end.code == 2 else end.code)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from repro.cluster import adoption, leave_allocation, orphans, read_refusals
+from repro.cluster import adoption, leave_allocation, orphans, read_refusals, refuse_overrides
 from repro.plan import Plan, Run, build_plan
 from repro.price import price_lines
 from repro.records.index import Index, eval_id, load_index
@@ -60,10 +60,18 @@ def unmeasured(plan: Plan, run: Run, index: Index) -> list[str]:
 
 
 def bind(plan: Plan, index: Index) -> Index:
-    """Tells `index` which validation tokens the plan measures on, and which runs Slurm did not take."""
+    """Tells `index` which validation tokens the plan measures on, and which runs Slurm did not take.
+
+    A run whose data Slurm did not let be prepared was never submitted either.
+    """
     index.final_tokens = {run.id: final_tokens(plan, run) for run in plan.runs.values()}
     refused = read_refusals(plan.configuration.root, plan.tier)
-    index.refused = {run.id: refused[run.chunk] for run in plan.runs.values() if run.chunk in refused}
+    index.refused = {
+        run.id: refused[name]
+        for run in (plan.runs.values() if refused else ())
+        for name in (*sources_of(plan, run), run.chunk)
+        if name in refused
+    }
     return index
 
 
@@ -260,16 +268,13 @@ class Dag:
         return asked
 
     def about(self, chunk: str) -> str:
-        """A chunk in words, for a dry run: its runs, what they run on, what they are given, what they cost."""
+        """A chunk in words, for a dry run: its runs, what they run on, their memory, what they cost."""
         runs, asked = self.chunks[chunk], self.resources(chunk)
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
         devices = f"{asked['gpu']} GPU" if asked["gpu"] else f"{runs[0].task.threads} CPU thread"
         devices += f" on {asked['nodes']} nodes" if "nodes" in asked else ""
         price = sum(run.cost.gpu_hours for run in runs)
-        return (
-            f"{runs[0].alias}{more}: {devices}, {asked['mem_mb'] / 1000:.1f} GB of memory,"
-            f" at most {asked['runtime'].removesuffix('m')} minutes and {price:.1f} GPU hours"
-        )
+        return f"{runs[0].alias}{more}: {devices}, {asked['mem_mb'] / 1000:.1f} GB of memory, {price:.1f} GPU hours"
 
     def price(self) -> list[str]:
         """What the missing chunks will take of accelerators, by experiment, as lines of text."""
@@ -286,7 +291,7 @@ class Dag:
 
     def after(self, rule: str) -> dict[str, Any]:
         """Resources by which a rule's jobs wait for those that a killed controller left in Slurm."""
-        return dict(adoption(self.left, rule))
+        return dict(adoption(self.root, self.left, rule))
 
     def site_words(self) -> dict[str, str]:
         """Account, partition and QOS of the user's cluster, checked by the schema; only those that are set."""
@@ -332,13 +337,17 @@ def _constant(values: dict[str, Any]) -> Any:
     return lambda wildcards: values[wildcards.chunk]
 
 
-def read_dag(tier: str | None, main: bool, remote: bool = False) -> Dag:
+def read_dag(tier: str | None, main: bool, asked: Any = None) -> Dag:
     """As `_read`, without collections meanwhile, and with all it made exempt from later ones: a plan is no garbage.
 
-    With 10,000 runs, walking it again and again would take Snakemake longer than making it. A `remote` main process
-    hands jobs to a cluster: it leaves the allocation that it may stand in, and looks for jobs that one before it left.
+    With 10,000 runs, walking it again and again would take Snakemake longer than making it. A main process leaves the
+    allocation that it may stand in. `asked` are Snakemake's settings of resources: with a number of nodes jobs go to a
+    cluster, and those that a controller before this one left are looked for.
     """
-    if main and remote and (warning := leave_allocation(os.environ)):
+    remote = asked is not None and asked.nodes is not None
+    if main and asked is not None:
+        refuse_overrides(asked.overwrite_resources)
+    if main and (warning := leave_allocation(os.environ, remote)):
         print(f"warning: {warning}", file=sys.stderr)
     gc.disable()
     try:

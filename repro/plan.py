@@ -135,14 +135,15 @@ def _whole(configuration: Configuration, tier: str) -> Plan:
 def _add_experiment(plan: Plan, experiment: Experiment, digests: dict[str, str]) -> list[Problem]:
     """Adds the cells of one experiment; returns what is wrong with them."""
     made = drafts(plan.configuration, plan.tier, experiment, digests)
-    known: dict[str, str] = {}
+    known: dict[str, Draft] = {}
     faults = list(made.faults)
     for draft in made.cells:
         identity = canonical(draft.config)
-        if identity in known:  # one run would count as two
+        if first := known.get(identity):  # one run would count as two
             key = "grid" if isinstance(experiment, CheckExperiment) else "model"
-            faults.append((key, f"the cells {known[identity]} and {draft.label} are one and the same"))
-        known[identity] = draft.label
+            key = "methods" if first.axes == draft.axes and key == "model" else key
+            faults.append((key, f"the cells {first.label} and {draft.label} are one and the same"))
+        known[identity] = draft
         _add_cell(plan, experiment, draft)
     where, documents = f"at tier {plan.tier}", plan.configuration.documents
     return [Problem(*documents[experiment.name].place((key,)), key, f"{where}: {fault}") for key, fault in faults]

@@ -167,6 +167,9 @@ def file_pieces(path: Path, file: str, field: str, problems: Problems) -> Iterat
     if not path.is_file():  # a pipe would wait for ever
         problems.append(Problem(file, None, "", "is no regular file"))
         return
+    if not path.stat().st_size and path.suffix != ".txt":  # gzip and zstd would take it for a packed nothing
+        problems.append(Problem(file, None, "", "is empty: 0 bytes"))
+        return
     try:
         if path.suffix == ".parquet":
             yield from _row_groups(path, file, field, problems)
@@ -233,8 +236,11 @@ def _whole_text(stream: BinaryIO, file: str, problems: Problems) -> Iterator[Who
 
 
 def _line_blocks(stream: BinaryIO, file: str, field: str, problems: Problems) -> Iterator[Lines]:
-    """Blocks of whole lines; a line that is too long ends the file, as what follows it may be its rest."""
-    first = 1
+    """Blocks of whole lines; a line that is too long ends the file, as what follows it may be its rest.
+
+    A file of blank lines is a problem: no program writes one that has lost nothing.
+    """
+    first, blank = 1, True
     while data := stream.read(BLOCK_BYTES):
         rest = b"" if data.endswith(b"\n") else stream.readline(MAX_DOCUMENT_BYTES + 1)
         if len(rest) > MAX_DOCUMENT_BYTES:
@@ -243,7 +249,10 @@ def _line_blocks(stream: BinaryIO, file: str, field: str, problems: Problems) ->
             problems.append(Problem(file, last, "", f"longer than {MAX_DOCUMENT_BYTES} bytes"))
             return
         yield Lines(file, first, data + rest, field)
+        blank = blank and data.isspace() and not rest.strip()
         first += data.count(b"\n") + rest.count(b"\n")
+    if blank:
+        problems.append(Problem(file, None, "", "holds no document"))
 
 
 def _text_of(line: bytes, field: str) -> str:
@@ -259,6 +268,8 @@ def _text_of(line: bytes, field: str) -> str:
 
 def _fault(error: ValueError | RecursionError, field: str) -> tuple[str, str]:
     """Key and message of a line that is no document."""
+    if isinstance(error, json.JSONDecodeError) and error.doc.startswith("\ufeff"):
+        return "", "begins with a byte order mark (BOM), which JSON lines do not have: save the file without it"
     if isinstance(error, json.JSONDecodeError):
         return "", f"not JSON: {error.msg} (column {error.colno})"
     if isinstance(error, UnicodeDecodeError):

@@ -2,7 +2,8 @@
 
 A stamp is read in the one format that its file's header stands for, never guessed from its value: `Date Time` in
 the header means day first (01.02.2009 is 1 February), `date` means year first. -9999 in any column means that
-nothing was measured; it becomes NaN here and is never a number after that.
+nothing was measured; it becomes NaN here and is never a number after that. A wind speed that there cannot be is some
+other mark for the same, and refused: only its writer knows what else it marks.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from datetime import date
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from repro.data.rawlines import RawLines
 from repro.data.series import Series
 from repro.spec.errors import shown, suggest
 
 SENTINEL = -9999.0
+WIND_SPEEDS = ("wv (m/s)", "max. wv (m/s)", "Wspd (m/s)")
+FASTEST_WIND = 150.0  # m/s; the fastest gust measured was 113, in a tornado some 135 by radar
 MAX_COLUMNS = 1000
 _CLOCK = rb"(\d\d):(\d\d):(\d\d)"
 _DAY_FIRST = re.compile(rb"(?P<d>\d\d)\.(?P<m>\d\d)\.(?P<y>\d{4}) (?P<clock>\d\d:\d\d:\d\d)")
@@ -108,7 +112,7 @@ def _table(
     faults.check()
     places = [header.index(name) for name in wanted]
     numbers = re.compile(b",".join([_NUMBER] * len(places)))
-    times, cells = array("q"), array("d")
+    times, cells, row_lines = array("q"), array("d"), array("q")
     for number, line in numbered:
         fields = line.split(b",")
         if len(fields) != len(header):
@@ -123,11 +127,13 @@ def _table(
         except ValueError as error:
             faults.add(number, header[0], str(error))
         cells.extend(map(float, chosen))
+        row_lines.append(number)
     faults.check()
     if not times:
         faults.stop(None, "has a header but no rows")
     values = np.frombuffer(cells, np.float64).reshape(len(times), len(places)).copy()
     values[values == SENTINEL] = np.nan
+    _check_wind(lines, wanted, values, row_lines)
     return Series(np.frombuffer(times, np.int64).copy(), values, tuple(wanted))
 
 
@@ -137,6 +143,16 @@ def _name_fields(lines: RawLines, number: int, wanted: Sequence[str], chosen: li
         if not re.fullmatch(_NUMBER, field):
             what = shown(field.decode("utf-8", "replace")) if field else "an empty field"
             lines.faults.add(number, name, f"{what} is no number; a missing value is written -9999")
+
+
+def _check_wind(lines: RawLines, wanted: Sequence[str], values: NDArray[np.float64], numbers: Sequence[int]) -> None:
+    """Refuses wind speeds that there cannot be, with their lines; `values` [n, d] stand in the lines `numbers` [n]."""
+    for place, name in enumerate(wanted):
+        column = values[:, place] if name in WIND_SPEEDS else np.empty(0)
+        for row in np.flatnonzero((column < 0) | (column > FASTEST_WIND)).tolist():
+            message = f"{column[row]} is no wind speed (0 to {FASTEST_WIND:.0f}); a missing value is written -9999"
+            lines.faults.add(numbers[row], name, message)
+    lines.faults.check()
 
 
 @lru_cache(maxsize=4096)

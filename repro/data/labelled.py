@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from repro.data.leakage import Hit, Overlap
 from repro.spec.errors import BadDataError, problem_error, shown
 
 UNLABELLED = -1
@@ -78,10 +79,11 @@ def describe(split: Labelled) -> dict[str, Any]:
 
 
 def overlap(train: Labelled, dev: Labelled) -> dict[str, int]:
-    """How much of dev was seen in training: reported, not mended, for published numbers are made with it.
+    """How much of dev was seen in training.
 
     `dev_exact`, `dev_folded`: dev sentences that equal a training text, exactly or but for case and blanks (the
-    latter include the former). `train_within`: training texts of five words or more inside a dev sentence.
+    latter include the former): with any of them a set is refused. `train_within`: training texts of five words or
+    more inside a dev sentence; reported, not mended, for published numbers are made with them.
     """
     seen, folded = set(train.sentences), [_words(text) for text in train.sentences]
     seen_folded, dev_folded = set(folded), [_words(text) for text in dev.sentences]
@@ -94,6 +96,22 @@ def overlap(train: Labelled, dev: Labelled) -> dict[str, int]:
         "dev_folded": sum(words in seen_folded for words in dev_folded),
         "train_within": sum(words in spans for words in folded),
     }
+
+
+def equal_rows(train: Labelled, dev: Labelled) -> Overlap:
+    """The dev sentences that `overlap` counts, each with the first training text that it equals."""
+    exact: dict[str, int] = {}
+    folded: dict[tuple[str, ...], int] = {}
+    for row, text in enumerate(train.sentences):
+        exact.setdefault(text, row)
+        folded.setdefault(_words(text), row)
+    hits = []
+    for row, text in enumerate(dev.sentences):
+        if text in exact:
+            hits.append(Hit(row, exact[text], "exact"))
+        elif (words := _words(text)) in folded:
+            hits.append(Hit(row, folded[words], "folded"))
+    return Overlap(tuple(hits))
 
 
 def _words(text: str) -> tuple[str, ...]:

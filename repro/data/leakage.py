@@ -100,11 +100,11 @@ class Overlap:
         """Validation documents with a training document equal after folding; includes the exact ones."""
         return len(self.hits)
 
-    def problems(self, file: str) -> list[Problem]:
-        """One problem for each of the first 50 hits, counting documents from 1 as lines are counted."""
+    def problems(self, file: str, of: str = "document") -> list[Problem]:
+        """One problem for each of the first 50 hits, counting documents (or what `of` says) from 1."""
         words = {"exact": "is", "folded": "is, but for case and blanks,"}
         messages = [
-            f"validation document {hit.val + 1} {words[hit.kind]} training document {hit.train + 1}"
+            f"validation {of} {hit.val + 1} {words[hit.kind]} training {of} {hit.train + 1}"
             for hit in self.hits[:MAX_NAMED]
         ]
         if len(self.hits) > MAX_NAMED:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from repro.data.packed import TokenHeader, file_problems, write_marker
+from repro.data.packed import TokenHeader, drop_marker, file_problems, write_marker
 from repro.spec.errors import BadDataError, MissingError, Problem, ReproError, problem_error, shown
 from repro.spec.hashing import sha256_json, short
 from repro.spec.model import Digest, Float, Int, Name, Strict
@@ -129,8 +129,8 @@ def _problem(file: str, fault: Any) -> Problem:
 def verify(root: Root, digest: str, full: bool = True) -> list[Problem]:
     """All that is wrong with prepared data; [] means whole.
 
-    `full` reads every byte. Without it a file with the size and time of change of its last full reading is
-    believed, and any other is read.
+    `full` reads every byte. Without it a file with the stamp of its last full reading is believed, and any other is
+    read. Damage that a full reading finds takes that belief away, so that whoever prepares next mends it.
     """
     try:
         manifest = load_manifest(root, digest)
@@ -145,8 +145,10 @@ def verify(root: Root, digest: str, full: bool = True) -> list[Problem]:
         if header:
             problems += _against_manifest(root.shown(path), header, manifest, split)
             found.append((path.name, header.sha256))
-    if not problems:
-        with contextlib.suppress(OSError):  # a read-only disk: the next reader hashes again
+    with contextlib.suppress(OSError):  # a read-only disk: the next reader hashes again
+        if problems:
+            drop_marker(data_folder(root, digest))
+        else:
             write_marker(data_folder(root, digest), found)
     return problems
 

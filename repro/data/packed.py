@@ -23,18 +23,19 @@ from numpy.typing import NDArray
 
 from repro.data.stored import CutShortError, HeldIds, MappedIds
 from repro.spec.errors import BadDataError, MissingError, Problem, ReproError, problem_error, shown
+from repro.spec.hashing import stamp
 
 MAGIC = b"REPROTOK"
 VERSION = 1
 HEADER_BYTES = 256
-MARKER = "verified.json"  # beside the files: size, time of change and hash of those that were found whole
+MARKER = "verified.json"  # beside the files: stamp and hash of those that were found whole
 _FIELDS = struct.Struct("<8sIIQQ32s")
 _CRC = struct.Struct("<I")
 _BUFFERED_TOKENS = 1 << 20
 _SCANNED_TOKENS = 1 << 22
 IN_MEMORY_BYTES = 128 << 20
 
-_verified: dict[str, tuple[int, int, int]] = {}  # path -> (size, mtime_ns, inode) at the last full check
+_verified: dict[str, list[int]] = {}  # path -> stamp at the last full check
 
 Ids = NDArray[np.int64]
 
@@ -123,19 +124,13 @@ def _compare(path: Path, found: str, header: TokenHeader) -> None:
         raise problem_error(BadDataError, str(path), "", message)
 
 
-def _identity(path: Path) -> tuple[int, int, int]:
-    state = path.stat()
-    return state.st_size, state.st_mtime_ns, state.st_ino
-
-
 def marker_entry(path: Path, sha256: str) -> dict[str, object]:
     """What the marker says of one file that was found whole."""
-    size, mtime_ns, _ = _identity(path)
-    return {"size": size, "mtime_ns": mtime_ns, "sha256": sha256}
+    return {"stamp": stamp(path.stat()), "sha256": sha256}
 
 
 def is_marked(path: Path, header: TokenHeader) -> bool:
-    """Whether the marker beside `path` vouches for exactly this size, time of change and hash."""
+    """Whether the marker beside `path` vouches for exactly this stamp and hash."""
     try:
         marker = json.loads((path.parent / MARKER).read_text("utf-8"))
         return bool(marker[path.name] == marker_entry(path, header.sha256))
@@ -272,19 +267,19 @@ class TokenFile:
     def open(cls, path: Path, verify: bool = True) -> TokenFile:
         """Open after proof that the file is whole: header, length, and the ids' hash.
 
-        For a file above 128 MiB the hash is taken once a process for the same size, time of change and inode.
-        With `verify=False` a marker beside it is believed instead, if size, time of change and hash agree;
+        For a file above 128 MiB the hash is taken once a process for the same stamp.
+        With `verify=False` a marker beside it is believed instead, if stamp and hash agree;
         where they do not, the hash is taken after all. Raises MissingError or BadDataError.
         """
         header = read_header(path)
-        identity, key = _identity(path), str(path.resolve())
+        seen, key = stamp(path.stat()), str(path.resolve())
         if header.file_bytes <= IN_MEMORY_BYTES:
             held = np.fromfile(path, token_dtype(header.vocab), header.count, offset=HEADER_BYTES)
             _compare(path, hashlib.sha256(held.data).hexdigest(), header)
             return cls(path, header, HeldIds(held))
-        if _verified.get(key) != identity and (verify or not is_marked(path, header)):
+        if _verified.get(key) != seen and (verify or not is_marked(path, header)):
             check_payload(path, header)
-            _verified[key] = identity
+            _verified[key] = seen
         try:
             return cls(path, header, MappedIds(path, token_dtype(header.vocab), header.count, HEADER_BYTES))
         except (CutShortError, OSError) as error:
@@ -384,3 +379,8 @@ def write_marker(folder: Path, headers: Iterable[tuple[str, str]]) -> None:
     partial = folder / f".{MARKER}.{os.getpid()}.partial"
     partial.write_text(text, "utf-8")
     partial.replace(target)
+
+
+def drop_marker(folder: Path) -> None:
+    """Nothing in `folder` is believed without being read any more."""
+    (folder / MARKER).unlink(missing_ok=True)

@@ -54,6 +54,8 @@ def read_pins(folder: Path, file: str) -> Pins | None:
         fault = error.errors(include_url=False)[0]
         place = ".".join(map(str, fault["loc"])) or "sha256"
         raise problem_error(BadDataError, name, shown(place), f"{shown(fault['input'])}: {fault['msg']}") from None
+    if not shards:  # a manifest that vouches for nothing would let any files through
+        raise problem_error(BadDataError, name, "sha256", "names no file")
     if stated is not None and stated != len(shards):
         raise problem_error(BadDataError, name, "shards", f"is {stated}, but {len(shards)} files are named")
     own = {key: item for key, item in value.items() if key != "seal"}

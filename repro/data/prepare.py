@@ -20,7 +20,7 @@ from typing import Any
 from repro.data.build import Work, fill, tokenise
 from repro.data.manifest import COLLISION, data_folder, load_manifest, verify
 from repro.data.packed import fsync_folder, token_dtype
-from repro.data.sources import text_bytes
+from repro.data.sources import check_prepared, text_bytes
 from repro.data.space import check_space
 from repro.data.tokenise import source_tokenizer
 from repro.data.workers import available_cores
@@ -41,11 +41,11 @@ _log = logging.getLogger(__name__)
 def prepare(root: Root, name: str, source: DataSource, digest: str, workers: int | None = None) -> Path:
     """The folder with the prepared data of `source`, made now if it is not there whole, by `workers` processes.
 
-    Without `workers` as many as there are cores for this process. A second call costs a look at sizes and times
-    of change. Two processes may call at once: one works, the other waits and finds the result. Raises MissingError
-    (source not there), BadDataError (source is not what it says or changed since the digest was taken; overlap of
-    training and validation text), ConfigError (more validation tokens asked for than there are), CannotWriteError
-    (disk full or read only), StoppedError (a worker was killed).
+    Without `workers` as many as there are cores for this process. A second call reads no token. Two
+    processes may call at once: one works, the other waits and finds the result. Raises MissingError (source not
+    there), BadDataError (source is not what it says or changed since the digest was taken; overlap of training and
+    validation text), ConfigError (more validation tokens asked for than there are), CannotWriteError (disk full or
+    read only), StoppedError (a worker was killed).
     """
     folder = data_folder(root, digest)
     if verify(root, digest, full=False):
@@ -54,7 +54,9 @@ def prepare(root: Root, name: str, source: DataSource, digest: str, workers: int
             if problems := verify(root, digest, full=False):
                 _refuse_foreign(root, folder, problems)
                 _build(root, name, source, digest, workers or available_cores())
-    _check_size(name, source, load_manifest(root, digest))
+    manifest = load_manifest(root, digest)
+    check_prepared(root, name, source, manifest)
+    _check_size(name, source, manifest)
     return folder
 
 

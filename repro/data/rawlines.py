@@ -46,6 +46,7 @@ class Faults:
 class RawLines:
     """Numbered lines of `path`, without their ends; of a zip archive, of the one member that `pattern` fits.
 
+    Blank lines at the end of the file are none.
     `sha256` is of the unpacked bytes, known once all lines were read. Iterating raises BadDataError for a file
     that cannot be unpacked, a line of more than 64 KiB, byte 0 in a line, or too many lines.
     """
@@ -68,7 +69,7 @@ class RawLines:
             self.faults.stop(None, f"cannot be read to its end ({shown(str(error) or type(error).__name__)})")
 
     def _lines(self, stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-        number = 0
+        number = blank = 0  # lines so far, and how many of the last of them are blank
         while line := stream.readline(MAX_LINE_BYTES + 1):
             number += 1
             if len(line) > MAX_LINE_BYTES:
@@ -78,7 +79,10 @@ class RawLines:
             if b"\0" in line:
                 self.faults.stop(number, "holds byte 0: this is no text")
             self._hash.update(line)
-            yield number, line.rstrip(b"\r\n")
+            if text := line.rstrip(b"\r\n"):
+                yield from ((before, b"") for before in range(number - blank, number))
+                yield number, text
+            blank = 0 if text else blank + 1
 
     def _opened(self, stack: contextlib.ExitStack) -> IO[bytes]:
         if self.path.suffix == ".gz":

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from repro.spec.errors import BadDataError, problem_error, shown
+from repro.spec.errors import BadDataError, Problem, problem_error, shown
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,7 +48,7 @@ class Scaler:
     sd: Array
 
     @classmethod
-    def fit(cls, train: Series) -> Scaler:
+    def fit(cls, train: Series, file: str = "series") -> Scaler:
         """Over the values that are there, sums exactly rounded: the same bits on every machine.
 
         Raises BadDataError for a variable without two different values, or with values that no sum can hold.
@@ -57,7 +57,7 @@ class Scaler:
         dead = [name for name, (_, sd) in zip(train.columns, moments, strict=True) if not 0 < sd < math.inf]
         if dead:
             message = f"no scale can be had of the training rows: {', '.join(map(shown, dead))} (constant, or missing)"
-            raise problem_error(BadDataError, "series", "variables", message)
+            raise problem_error(BadDataError, file, "variables", message)
         mean, sd = np.array(moments).T
         return cls(train.columns, mean, sd)
 
@@ -195,20 +195,27 @@ def split_rows(count: int, fractions: Mapping[str, float], rest: str = "test") -
     }
 
 
-def prepare_series(raw: Series, step: int, fractions: Mapping[str, float]) -> Prepared:
-    """All rules in their order; BadDataError for no rows, or a variable that training rows say nothing of.
+def prepare_series(raw: Series, step: int, fractions: Mapping[str, float], file: str = "series") -> Prepared:
+    """All rules in their order; BadDataError for a split without whole rows, or a variable without a scale in train.
 
-    `step` in seconds; `fractions` of the rows for train and val, the rest is test.
+    `step` in seconds; `fractions` of the rows for train and val, the rest is test; messages call the source `file`.
     """
     series, counts = ordered(raw)
     sentinels = {c: int(n) for c, n in zip(raw.columns, np.isnan(series.values).sum(axis=0), strict=True)}
     on_grid = series.times % step == 0
     series = series.rows(on_grid)
     if not len(series.times):
-        raise problem_error(BadDataError, "series", "step", f"no row lies on a grid of {step} s")
+        raise problem_error(BadDataError, file, "step", f"no row lies on a grid of {step} s")
     pieces = {name: series.rows(part) for name, part in split_rows(len(series.times), fractions).items()}
-    scaler = Scaler.fit(pieces["train"])
+    scaler = Scaler.fit(pieces["train"], file)
     whole = {name: _whole_rows(piece) for name, piece in pieces.items()}
+    empty = [
+        Problem(file, None, name, f"none of its {len(piece.times)} rows is whole: more are needed, or fewer variables")
+        for name, piece in pieces.items()
+        if not len(whole[name].times)
+    ]
+    if empty:
+        raise BadDataError(empty)
     splits = {name: Split(piece, blocks(piece.times, step)) for name, piece in whole.items()}
     report = {
         "rows_in": len(raw.times),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -11,16 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from repro.data.arrays import Arrays, load_arrays, publish, write_arrays
+from repro.data.arrays import Arrays, load_arrays, load_set_manifest, publish, write_arrays
 from repro.data.jena import read_jena, read_tmy3
-from repro.data.labelled import Labelled, describe, overlap
-from repro.data.pins import PINS, read_pins
+from repro.data.labelled import Labelled, describe, equal_rows, overlap
+from repro.data.manifest import MANIFEST
+from repro.data.pins import PINS, Pins, read_pins
 from repro.data.rawlines import Faults, RawLines, check_count, check_sha256, wheel_file
 from repro.data.series import Prepared, Scaler, Series, Split, prepare_series
 from repro.data.sst2 import read_glue, read_polarity, read_trees
-from repro.spec.errors import BadDataError, problem_error
+from repro.spec.errors import BadDataError, Problem, problem_error
 from repro.spec.hashing import sha256_file, short
 from repro.spec.paths import Root
+from repro.spec.reading import read_json
 from repro.spec.sets import (
     JENA_VARIABLES,
     PATTERNS,
@@ -40,11 +43,27 @@ def prepare_set(root: Root, name: str, source: SetSource, digest: str) -> Path:
     with file and line; it changed since the digest was taken), CannotWriteError (disk full or read only).
     """
     fill = _fill_series if isinstance(source, SeriesSource) else _fill_labelled
-    return publish(root, digest, partial(_checked_fill, root, name, source, digest, fill))
+    folder = publish(root, digest, partial(_checked_fill, root, name, source, digest, fill))
+    check_prepared(root, name, source, digest)
+    return folder
+
+
+def check_prepared(root: Root, name: str, source: SetSource, digest: str) -> None:
+    """What is asked of a set, where it was made before that was asked; raises BadDataError.
+
+    No dev sentence in training; files that are what a manifest beside them says. Files of which something is pinned
+    are not looked at: they may be deleted once they are prepared.
+    """
+    if isinstance(source, LabelledSource):
+        load_labelled(root, digest)
+    if source.kind in PATTERNS and not source.pinned:
+        _check_pins(root, set_path(name, source), set(set_files(root, name, source).values()))
+        _check_documents(root, set_path(name, source), load_set_manifest(root, digest))
 
 
 def _checked_fill(root: Root, name: str, source: SetSource, digest: str, fill: Any, place: Path) -> None:
     fill(root, name, source, digest, place)
+    _check_documents(root, set_path(name, source), read_json(place / MANIFEST))
     found = set_digest(source, root)
     if found != digest:
         message = f"digest is {short(found)} and was {short(digest)} when the plan was made: the source changed"
@@ -63,16 +82,39 @@ def _raw_files(root: Root, name: str, source: SetSource) -> dict[str, RawLines]:
 
 
 def _check_pins(root: Root, place: str, files: set[Path]) -> None:
-    """What fetching has noted of the files that it got: another file under the same name is refused."""
+    """What a manifest.json beside the files says of them, as fetching has noted it; BadDataError with all faults."""
     folder = root.path / place
-    pins = read_pins(folder, place) if folder.is_dir() else None
+    pins = _pins(folder, place)
     if pins is None:
         return
-    for path in sorted(files):
-        faults = Faults(root.shown(path))
-        if path.name not in pins.sha256:
-            faults.stop(None, f"is not named in {PINS} beside it")
-        check_sha256(faults, sha256_file(path), pins.sha256[path.name])
+    stated = {folder / name: sha256 for name, sha256 in pins.sha256.items()}
+    problems = []
+    for path in sorted(files | stated.keys()):
+        file = f"{root.shown(folder)}/{path.relative_to(folder)}"
+        if path not in stated:
+            problems.append(Problem(file, None, "", f"is not named in {PINS} beside it"))
+        elif not path.is_file():
+            problems.append(Problem(file, None, "", f"is missing; {PINS} beside it names it"))
+        elif (found := sha256_file(path)) != stated[path]:
+            problems.append(
+                Problem(file, None, "sha256", f"is {found}, {stated[path]} is pinned: altered or cut short")
+            )
+    if problems:
+        raise BadDataError(problems)
+
+
+def _pins(folder: Path, place: str) -> Pins | None:
+    return read_pins(folder, place) if folder.is_dir() else None
+
+
+def _check_documents(root: Root, place: str, manifest: dict[str, Any]) -> None:
+    """The number of rows or of sentences of all splits, where a manifest.json beside the files says it."""
+    pins = _pins(root.path / place, place)
+    splits = manifest["splits"].values()
+    found = manifest["report"].get("rows_in") or sum(split.get("sentences", 0) for split in splits)
+    faults = Faults(f"{place}/{PINS}")
+    check_count(faults, "documents", found, pins.documents if pins else None)
+    faults.check()
 
 
 def read_series(root: Root, name: str, source: SeriesSource) -> tuple[Series, dict[str, str]]:
@@ -120,7 +162,8 @@ def _check_pinned(file: str, splits: dict[str, Labelled], source: LabelledSource
 def _fill_series(root: Root, name: str, source: SeriesSource, digest: str, place: Path) -> None:
     series, origin = read_series(root, name, source)
     fractions = {"train": source.train, "val": source.validation}
-    prepared = prepare_series(series, source.step_minutes * 60, fractions)
+    file = root.shown(root.path / set_path(name, source)) if source.kind in PATTERNS else f"package {source.dist}"
+    prepared = prepare_series(series, source.step_minutes * 60, fractions, file)
     arrays: Arrays = {}
     splits = {}
     for split, part in prepared.splits.items():
@@ -165,6 +208,7 @@ def load_series(root: Root, digest: str) -> Prepared:
 
 def _fill_labelled(root: Root, name: str, source: LabelledSource, digest: str, place: Path) -> None:
     splits, origin = read_labelled(root, name, source)
+    _refuse_overlap(f"source {name}", splits)
     arrays: Arrays = {}
     for split, part in splits.items():
         texts = [text.encode("utf-8") for text in part.sentences]
@@ -183,14 +227,26 @@ def _fill_labelled(root: Root, name: str, source: LabelledSource, digest: str, p
 
 
 def load_labelled(root: Root, digest: str) -> tuple[dict[str, Labelled], dict[str, Any]]:
-    """The splits of a prepared set by name, and its manifest, every byte checked; raises as `load_series`."""
+    """The splits of a prepared set by name, and its manifest, every byte checked; raises as `load_series`.
+
+    A set with dev sentences in its training text is refused too (BadDataError): older preparations published it.
+    """
     manifest, arrays = load_arrays(root, digest)
     _check_form(manifest, "labelled")
     splits = {
         split: Labelled(split, _sentences(arrays[f"{split}_text"], arrays[f"{split}_ends"]), arrays[f"{split}_labels"])
         for split in manifest["splits"]
     }
+    if manifest["report"].get("overlap", {}).get("dev_folded"):
+        _refuse_overlap(f"source {manifest['source']}", splits)
     return splits, manifest
+
+
+def _refuse_overlap(file: str, splits: Mapping[str, Labelled]) -> None:
+    """Whoever trains on a dev sentence scores what was learned by heart."""
+    found = equal_rows(splits["train"], splits["dev"])
+    if found.hits:
+        raise BadDataError(found.problems(file, "sentence"))
 
 
 def _sentences(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> tuple[str, ...]:

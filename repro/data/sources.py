@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,23 +165,30 @@ def text_bytes(root: Root, name: str, source: DataSource) -> int:
 
 
 def check_pins(root: Root, name: str, source: DataSource, files: list[Path]) -> None:
-    """Compares a folder with its manifest before anything is tokenised; BadDataError with all that differs."""
+    """Compares a folder with its manifest and its source before anything is tokenised.
+
+    Raises BadDataError with all that differs.
+    """
     folder = source_folder(root, name, source)
-    pins = read_pins(folder, root.shown(folder))
+    file = root.shown(folder)
+    pins = read_pins(folder, file)
     known = source.fetch.files if source.fetch else []
     wanted = {file.name: file.sha256 for file in known} | (dict(pins.sha256) if pins else {})
-    if not wanted:
-        return
-    found = folder_hashes(root, folder, files)
-    file = root.shown(folder)
-    problems = [Problem(file, None, shard, "is missing") for shard in wanted if shard not in found]
+    found = folder_hashes(root, folder, files) if wanted else {}
+    stated = {source.pinned.get("shards"), source.fetch.shards if source.fetch else None}
+    problems = [
+        Problem(file, None, "shards", f"{len(files)} files are here, {count} are pinned")
+        for count in stated
+        if isinstance(count, int) and count != len(files)
+    ]
+    problems += [Problem(file, None, shard, "is missing") for shard in wanted if shard not in found]
     problems += [
         Problem(file, None, shard, f"has sha256 {found[shard]}, {sha256} is pinned: altered or cut short")
         for shard, sha256 in wanted.items()
         if shard in found and sha256 not in (None, found[shard])
     ]
     problems += [Problem(file, None, shard, "is not in the manifest") for shard in found if shard not in wanted]
-    if problems and pins and pins.documents is not None:
+    if problems and wanted and pins and pins.documents is not None:
         count = _count(root, source, files)
         if count != pins.documents:
             problems.append(Problem(file, None, "documents", f"{count} of {pins.documents} are here"))
@@ -198,12 +205,24 @@ def check_count(root: Root, name: str, source: DataSource, count: int) -> None:
     """BadDataError if a pinned number of documents is not the one that was read (a lost shard)."""
     if source.kind == "wheel_wikipedia":
         return
+    if source.split == "tail":  # one document, which was cut in two
+        count = 1
     folder = source_folder(root, name, source)
     pins: Pins | None = read_pins(folder, root.shown(folder))
     for pinned in (source.pinned.get("documents"), pins.documents if pins else None):
         if pinned is not None and count != pinned:
             message = f"{count} documents found, {pinned} are pinned: files are missing or too many"
             raise problem_error(BadDataError, source.path or fetched_path(name), "documents", message)
+
+
+def check_prepared(root: Root, name: str, source: DataSource, manifest: Mapping[str, Any]) -> None:
+    """What a local folder says of itself now, where its data were made before it said so; raises BadDataError.
+
+    Fetched files are not looked at: they may be deleted once they are tokens.
+    """
+    if source.kind == "folder":
+        check_pins(root, name, source, source_files(root, name, source))
+        check_count(root, name, source, manifest["documents_seen"])
 
 
 # -- Wikipedia out of a wheel ----------------------------------------------------------------------

@@ -11,6 +11,6 @@ from repro.spec.paths import Root
 def prepared_problems(root: Root, digest: str, text: bool) -> list[Problem]:
     """All that is wrong with the prepared data of `digest`, token files (`text`) or arrays; [] means whole.
 
-    A token file with the size and time of change of its last full reading is believed; arrays are small, and read.
+    A token file with the stamp of its last full reading is believed; arrays are small, and read.
     """
     return verify(root, digest, full=False) if text else set_problems(root, digest)

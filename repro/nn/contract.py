@@ -19,7 +19,7 @@ from torch import nn
 
 from repro.nn.anatomy import axes, count_parameters, parameter_groups
 from repro.nn.contract_laws import coefficient, dt_zero, norms
-from repro.nn.contract_runs import distinct, parameters, state
+from repro.nn.contract_runs import parameters, state
 from repro.nn.contract_subject import (
     BATCH,
     CONTEXT,
@@ -252,7 +252,6 @@ CHECKS: dict[str, Callable[[Subject], str]] = {
     "same_seed": _same_seed,
     "state": state,
     "parameters": parameters,
-    "distinct": distinct,
     "initial_weights": _initial_weights,
     "graph_breaks": _graph_breaks,
     "dt_zero": dt_zero,

@@ -12,14 +12,13 @@ from torch import Tensor
 
 from repro.nn.anatomy import kept_tensors, parameter_groups, put_tensors
 from repro.nn.contract_subject import LAYERS, Broken, Params, Subject, require, token_batch
-from repro.nn.foreign import Fault, said, told
+from repro.nn.foreign import said
 from repro.nn.gpt import GPT
-from repro.nn.method_api import load_class, run_file
-from repro.spec.errors import ConfigError, shown
-from repro.spec.methods import Scalar, registry
+from repro.nn.method_api import run_file
+from repro.spec.errors import shown
+from repro.spec.methods import Scalar
 
 STEPS = 2
-MANY_STEPS = 64  # before a method is called another one: a hook may act once in a while only
 SETTINGS = 40  # of the other parameters, before a parameter is said to have no effect
 RATE = 1e-2
 FAR = 1e3  # a stream this large reaches bounds that ordinary numbers never meet
@@ -97,13 +96,10 @@ class Trace:
     outputs: tuple[Tensor, ...]
     tensors: tuple[Tensor, ...]
 
-    def acts_as(self, other: Trace) -> bool:
-        """The same outputs bit for bit."""
-        return _equal(self.outputs, other.outputs)
-
     def is_as(self, other: Trace) -> bool:
         """The same outputs and the same tensors in the same groups."""
-        return self.names == other.names and self.acts_as(other) and _equal(self.tensors, other.tensors)
+        same = self.names == other.names and _equal(self.outputs, other.outputs)
+        return same and _equal(self.tensors, other.tensors)
 
 
 def _equal(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> bool:
@@ -215,29 +211,3 @@ def _others(value: Scalar) -> list[Scalar]:
     else:
         found = [NO_TEXT]
     return [other for other in dict.fromkeys(found) if other != value]
-
-
-def _trained(subject: Subject) -> Tensor:
-    model = subject.model()
-    _train(model, _started(model), MANY_STEPS)
-    return _logits(model)
-
-
-def distinct(subject: Subject) -> str:
-    """With its defaults a method is no other registered one under a second name."""
-    try:
-        entries = registry()
-    except ConfigError:
-        return "the other methods cannot be read"
-    others = [entry for entry in entries.values() if entry.name != subject.entry.name]
-    mine, start = _trace(subject, {}), _logits(subject.model())
-    for entry in others:
-        try:
-            with told():
-                other = Subject(entry, load_class(entry))
-                same = torch.equal(start, _logits(other.model())) and mine.acts_as(_trace(other, {}))
-                same = same and torch.equal(_trained(subject), _trained(other))
-        except Fault:  # of the other method: its own check tells it
-            continue
-        require(not same, f"with its defaults it is {entry.name}, bit for bit, at start and after {MANY_STEPS} steps")
-    return f"differs from {len(others)} others"

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from typing import Any
 from repro.records.agreement import Sightings, disagreements, sightings
 from repro.records.retries import read_retries
 from repro.records.schema import RETRYABLE, record_problems
-from repro.records.store import attempt_of, record_path, replace_text
+from repro.records.store import attempt_of, place, record_path, replace_text
 from repro.spec.errors import BadDataError, CannotWriteError, Problem, ReproError
-from repro.spec.hashing import around, sha256_json, sha256_text, short
+from repro.spec.hashing import around, sha256_json, sha256_text, short, stamp
 from repro.spec.metrics import METRICS, PROTOCOLS
 from repro.spec.paths import Root
 from repro.spec.reading import read_json
@@ -207,14 +207,17 @@ def load_index(root: Root) -> Index:
     others = root.community.relative_to(root.path).as_posix() + "/"
     for name, state in _files(root):
         known = known_files.get(name)
-        stamp = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
-        if known is None or known[0] != stamp:
-            known = [stamp, *_examine(root, root.path / name)]
+        seen = stamp(state)
+        if known is None or known[0] != seen:
+            known = [seen, *_examine(root, root.path / name)]
         if isinstance(known[1], list):
             fresh[name] = known
             entry = Entry(name, *known[1])
-            kept = index.community if name.startswith(others) else index.records
-            kept.setdefault(entry.id, []).append(Record(root.path, entry))
+            kept = (index.community if name.startswith(others) else index.records).setdefault(entry.id, [])
+            if all(
+                record.entry.attempt != entry.attempt for record in kept
+            ):  # what is committed comes first and stands
+                kept.append(Record(root.path, entry))
         else:
             index.problems += known[2]
     for attempts in index.records.values():
@@ -273,7 +276,9 @@ def _below(folder: str, name: str) -> Iterator[tuple[str, os.stat_result]]:
     except FileNotFoundError:
         return
     for item in found:
-        if item.is_dir(follow_symlinks=False):
+        if item.is_symlink():  # a linked folder too: records that nobody looks at would be made again
+            yield f"{name}/{item.name}", item.stat(follow_symlinks=False)
+        elif item.is_dir(follow_symlinks=False):
             yield from _below(item.path, f"{name}/{item.name}")
         elif item.name.endswith(".json") and not item.name.startswith("."):
             yield f"{name}/{item.name}", item.stat(follow_symlinks=False)
@@ -298,6 +303,8 @@ def place_problems(root: Root, path: Path, raw: dict[str, Any], attempt: int) ->
     """A file's place and name follow from its record."""
     name, folder = root.shown(path), path.parents[1]
     known = folder in (root.records, root.community, root.scratch_records)
+    if known and folder != root.community and folder != place(root, raw["tier"]):
+        return [Problem(name, None, "tier", f"records of tier {raw['tier']} do not belong in this folder")]
     if known and (folder == root.community) == (raw["origin"] == "self"):
         return [Problem(name, None, "origin", f"{raw['origin']} does not belong in this folder")]
     if not known or path != record_path(folder, raw["id"], attempt):
@@ -329,6 +336,12 @@ def _keep_cache(root: Root, files: dict[str, Any]) -> None:
 def _read_cache(root: Root) -> dict[str, Any]:
     try:
         content = json.loads(_cache_path(root).read_text("utf-8"))
-        return dict(content["files"]) if content["version"] == _cache_key() else {}
-    except (OSError, ValueError, TypeError, KeyError):
+        files = dict(content["files"]) if content["version"] == _cache_key() else {}
+        return {name: known for name, known in files.items() if _is_whole(known)}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}
+
+
+def _is_whole(known: Any) -> bool:
+    """Whether a line of the cache has the form that we write: what is edited or cut is looked up anew."""
+    return len(known) == 2 and len(known[1]) == len(fields(Entry)) - 1 and isinstance(known[1][-1], dict)

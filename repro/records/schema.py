@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
@@ -13,11 +13,13 @@ from repro.spec.errors import Problem, shown
 from repro.spec.explain import explain
 from repro.spec.hashing import sha256_json, short
 from repro.spec.metrics import PROTOCOLS, Protocol
-from repro.spec.model import Digest, Float, Int, Name, Strict, Text
+from repro.spec.model import Bool, Digest, Float, Int, Name, Strict, Text
 from repro.spec.values import ValueInfo
 
 SCHEMA = 1
 MAX_POINTS = 200
+ROWS = ("rows", "layers", "curves", "spectra", "paths")  # of probes: what figures are made of
+LARGEST = 1e100  # of a number; its square is still one
 RETRYABLE = ("failed", "oom", "timeout")
 
 ShortId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$", strict=True)]
@@ -46,13 +48,17 @@ class MetricValue(Strict):
 
 
 class Curve(Strict):
-    """Losses against tokens: mean, lowest and highest training loss since the last point; nats a token."""
+    """Losses against tokens: mean, lowest and highest training loss since the last point; nats a token.
+
+    `lr` is the learning rate of the last step; records of before 2026-11-30 have none.
+    """
 
     tokens: Annotated[list[Count], Field(max_length=MAX_POINTS)] = []
     train_loss: Series = []
     train_min: Series = []
     train_max: Series = []
     val_loss: Series = []
+    lr: Series = []
 
     @model_validator(mode="after")
     def _same_length(self) -> Self:
@@ -105,7 +111,7 @@ class Code(Strict):
     """Where the code came from; `dirty` means changes outside results/ and scratch/."""
 
     git_commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")] | None
-    dirty: bool | None
+    dirty: Bool | None
     source_sha256: Digest
 
 
@@ -118,9 +124,9 @@ class Environment(Strict):
     device: Word
     device_count: Annotated[Int, Field(ge=1)]
     precision: Word
-    compiled: bool
+    compiled: Bool
     threads: Annotated[Int, Field(ge=1)]
-    deterministic: bool
+    deterministic: Bool
 
 
 class RecordModel(Strict):
@@ -157,7 +163,7 @@ class RecordModel(Strict):
     resumes: Count
     data: list[DataUsed]
     weights_sha256: Digest | None = None
-    learned: bool | None = None
+    learned: Bool | None = None
     structure: Annotated[list[Word], Field(max_length=2000)] = []
     code: Code
     environment: Environment
@@ -183,6 +189,9 @@ class RecordModel(Strict):
                 raise ValueError(f"rules_version differs from config, or metrics of another check than {protocol}")
         if self.kind == "eval":
             protocol = f"{self.config.get('protocol')}.v{self.config.get('rules')}"
+            kinds = {"protocol": str, "rules": int, "tokens": int}
+            if any(type(self.config.get(key)) is not kind for key, kind in kinds.items()):
+                raise ValueError("config needs protocol (text), rules and tokens (integers)")
             if short(str(self.config.get("of"))) != self.of or self.config.get("weights") != self.weights_sha256:
                 raise ValueError("of or weights_sha256 differ from config")
             if any(metric.protocol != protocol for metric in self.metrics):
@@ -191,7 +200,8 @@ class RecordModel(Strict):
 
     @model_validator(mode="after")
     def _arithmetic_holds(self) -> Self:
-        problems = [*_budget_problems(self), *_status_problems(self), *_number_problems(self)]
+        problems = [*_budget_problems(self), *_status_problems(self), *_number_problems(self), *_probe_problems(self)]
+        problems += _date_problems(self)
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -221,13 +231,33 @@ def _value_problems(metric: MetricValue, info: ValueInfo) -> Iterator[str]:
         yield f"{metric.name} is made of no items (n is {metric.n})"
     if metric.value is not None and not info.holds(metric.value):
         yield f"{metric.name} is {metric.value:g}, outside {info.span}"
+    if metric.value is not None and finite(metric.value) is None:
+        yield f"{metric.name} is {metric.value:g}: what is beyond {LARGEST:g} is written as null"
+
+
+def _probe_problems(record: RecordModel) -> list[str]:
+    rows = {key: record.probes[key] for key in ROWS if key in record.probes}
+    wrong = [key for key, value in rows.items() if not isinstance(value, list) or not all(map(_is_row, value))]
+    return [f"probes.{key} is no list of objects" for key in wrong]
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _date_problems(record: RecordModel) -> list[str]:
+    try:
+        time.strptime(record.created, "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        return [f"created is no date: {record.created}"]
+    return []
 
 
 def _budget_problems(record: RecordModel) -> list[str]:
     """Tokens, steps and seconds that cannot belong together."""
-    budget, time, speed = record.budget, record.time, record.speed
+    budget, spent, speed = record.budget, record.time, record.speed
     found = []
-    if time.train + time.eval > time.wall * 1.01 + 0.5:
+    if spent.train + spent.eval > spent.wall * 1.01 + 0.5:
         found.append("time.train + time.eval is more than time.wall")
     if budget is None:
         return [*found, "a training needs a budget"] if record.kind == "train" else found
@@ -241,7 +271,7 @@ def _budget_problems(record: RecordModel) -> list[str]:
     if budget.tokens_seen > budget.tokens_planned:
         found.append("more tokens seen than planned")
     rate = speed.tokens_per_second if speed else None
-    if rate and record.resumes == 0 and budget.steps >= 20 and rate * time.wall < 0.5 * budget.tokens_seen:
+    if rate and record.resumes == 0 and budget.steps >= 20 and rate * spent.wall < 0.5 * budget.tokens_seen:
         found.append("speed.tokens_per_second * time.wall is less than half of the tokens seen")
     return found
 
@@ -277,8 +307,8 @@ def sealed(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def finite(value: float | None) -> float | None:
-    """JSON has no NaN and no infinity: they become null, and the status says why."""
-    return None if value is None or not math.isfinite(value) else float(value)
+    """JSON has no NaN and no infinity: they become null, as does what nothing can be reckoned with any more."""
+    return None if value is None or not abs(value) <= LARGEST else float(value)
 
 
 def record_problems(raw: Any, file: str) -> list[Problem]:

@@ -32,6 +32,9 @@ from repro.stats.spread import aa_spread
 from repro.stats.tuned import tuned
 
 SCORE = "val_loss"  # what leaderboards rank by
+# Where NOTHING is no word of its own: a method, a model or a source may well be called so.
+_PARTS = (f"{SCORE}_{part}" for part in ("sample_sd", "t95_low", "t95_high"))
+MAY_BE_EMPTY = frozenset(("rank_low", "rank_high", "tokens_per_second", "origin", *_PARTS))
 
 RANK_NOTE = (
     "rank: 1 + methods significantly better, to the number ranked - methods significantly worse; paired t tests over"
@@ -152,7 +155,7 @@ def leaderboard_rows(table: Table) -> list[dict[str, object]]:
     rows = []
     for data in table.data:
         mean = data[f"{SCORE}_mean"]
-        row = {key: None if value == NOTHING else value for key, value in data.items()}
+        row = {key: None if value == NOTHING and key in MAY_BE_EMPTY else value for key, value in data.items()}
         state = mean if isinstance(mean, str) else "complete"
         number = None if isinstance(mean, str) else mean
         rows.append(row | {"state": state, f"{SCORE}_mean": number, "params": json.loads(str(data["params"]))})

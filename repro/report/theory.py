@@ -13,6 +13,7 @@ from repro.report import theory_a, theory_b, theory_d
 from repro.report.figures import render, write_bytes
 from repro.report.sweeps import SHOWN, sweep, sweep_rows
 from repro.report.table import write_file
+from repro.spec.errors import BadDataError, problem_error, shown
 from repro.spec.experiment import LmExperiment
 from repro.spec.metrics import METRICS
 from repro.spec.paths import Root
@@ -189,12 +190,21 @@ def figure_name(experiment: str, drawing: Drawing) -> str:
     return f"theory_{experiment}_{drawing.name}"
 
 
+def _drawn(experiment: str, drawing: Drawing, rows: Rows) -> dict[str, bytes]:
+    """The images; the form of a check's rows is in no schema, and a record may come from anywhere."""
+    try:
+        return render(drawing.draw(rows))
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        message = f"a record's probes are not what the figure needs ({type(error).__name__}: {shown(str(error))})"
+        raise problem_error(BadDataError, "results/records", f"{experiment}.{drawing.name}", message) from None
+
+
 def write_theory(root: Root, plan: Plan, index: Index) -> list[Path]:
-    """SVG and PNG of every figure that has rows; raises CannotWriteError."""
+    """SVG and PNG of every figure that has rows; raises CannotWriteError, BadDataError for rows of another form."""
     written = []
     for experiment in plan.cells:
         for drawing, rows in drawings(plan, index, experiment):
-            images = render(drawing.draw(rows))
+            images = _drawn(experiment, drawing, rows)
             base = root.figures(plan.tier) / figure_name(experiment, drawing)
             written.append(write_file(base.with_suffix(".svg"), images["svg"].decode("utf-8")))
             written.append(write_bytes(base.with_suffix(".png"), images["png"]))

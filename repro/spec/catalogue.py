@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, RootModel, StringConstraints, model_validator
 
 from repro.spec.experiment import Once, Rates
-from repro.spec.model import Float, Int, Name, Strict, Text
+from repro.spec.model import Bool, Float, Int, Name, Strict, Text
 
 Small = Annotated[Int, Field(ge=1, le=10**6)]
 # What may reach sbatch: no blank, no quote, no shell sign.
@@ -25,8 +25,8 @@ class ModelSpec(Strict):
     d_model: Small
     context: Small
     vocab: Annotated[Int, Field(ge=2, le=10**7)]
-    bias: bool = False
-    tied: bool = True
+    bias: Bool = False
+    tied: Bool = True
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
@@ -199,5 +199,5 @@ class Suite(Strict):
     checkpoint_overhead: Annotated[Float, Field(gt=0, lt=1)] = 0.02
     checkpoint_seconds: Annotated[Float, Field(gt=0)] = 600.0
     keep_weights: Literal["all", "first_seed", "none"] = "all"
-    keep_failed_checkpoints: bool = True
+    keep_failed_checkpoints: Bool = True
     same_failure_limit: Annotated[Float, Field(gt=0, le=1)] = 0.5

@@ -7,6 +7,7 @@ docs/decisions/007-claims-ledger.md says why it is a file.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -65,7 +66,7 @@ def read_ledger(path: Path, file: str) -> Ledger:
 def load_ledger(root: Root) -> Ledger:
     """The checkout's ledger; empty where there is none."""
     path = ledger_path(root)
-    return read_ledger(path, root.shown(path)) if path.is_file() else Ledger()
+    return read_ledger(path, root.shown(path)) if os.path.lexists(path) else Ledger()
 
 
 def version_of(claim: Claim, since: str) -> Version:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from repro.spec.hashing import sha256_json, short
 from repro.spec.metrics import METRICS
-from repro.spec.model import Float, Int, Name, Strict, Text
+from repro.spec.model import Bool, Float, Int, Name, Strict, Text
 
 SCALES = ("smoke", "desk", "proxy", "paper")  # from the smallest to the paper's own
 STEPS_SHARE = "steps_share"  # of the steps after which `a` has the training loss that `b` ends at
@@ -64,6 +64,17 @@ def _word_for(word: str, meaning: dict[str, Any] | None) -> BeforeValidator:
     return BeforeValidator(lambda value: meaning if value == word else value)
 
 
+def _true(value: bool) -> bool:
+    if not value:
+        raise ValueError("only true is allowed: leave the key out otherwise")
+    return value
+
+
+# `Literal[True]` would take 1 for it, and `Literal[1]` true.
+Yes = Annotated[Bool, AfterValidator(_true), Field(json_schema_extra={"const": True})]
+First = Annotated[Int, Field(ge=1, le=1, json_schema_extra={"const": 1})]
+
+
 class Source(Strict):
     """Where the statement was read, and how far that reading can be trusted."""
 
@@ -90,7 +101,7 @@ class Arm(Strict):
 
     method: Name
     params: dict[Name, Any] = {}
-    axes: dict[ArmAxis, bool | Int | Name] = {}
+    axes: dict[ArmAxis, Bool | Int | Name] = {}
 
     @property
     def label(self) -> str:
@@ -137,15 +148,15 @@ class Reported(Strict):
     the value is a perplexity where we measure a loss, or the other way round.
     """
 
-    known: bool = True
+    known: Bool = True
     a: Counts | None = None
     b: Counts | None = None
     value: Float | None = None
     low: Float | None = None
     high: Float | None = None
-    rank: Literal[1] | None = None
-    chain: Literal[True] | None = None
-    comparable: Literal[True] | None = None
+    rank: First | None = None
+    chain: Yes | None = None
+    comparable: Yes | None = None
     digits: Annotated[Int, Field(ge=0, le=12)] | None = None
     sd: Positive | None = None
     n: Annotated[Int, Field(ge=1)] | None = None

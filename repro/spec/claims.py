@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from repro.spec.catalogue import Tier
 from repro.spec.checks import CHECKS
 from repro.spec.claim_model import (
     SCALES,
@@ -26,7 +28,9 @@ from repro.spec.claim_model import (
     misfits,
 )
 from repro.spec.errors import ConfigError, Problem, ReproError, shown, suggest
+from repro.spec.experiment import ClassifyExperiment, Experiment, FlowExperiment, ForecastExperiment, LmExperiment
 from repro.spec.hashing import sha256_json
+from repro.spec.identity import chosen_methods
 from repro.spec.load import Configuration
 from repro.spec.metrics import METRICS, values_of
 from repro.spec.model import Strict
@@ -83,21 +87,49 @@ class UnusedFile(Strict):
 
 @dataclass(frozen=True)
 class Known:
-    """Names that claims may refer to: values by experiment, parameters by method or check, base models."""
+    """What claims may refer to: values by experiment, parameters by method or check, base models.
+
+    `axes` holds the points of an experiment's grid by axis, at any tier, `choices` its methods with all parameters;
+    an experiment that is in neither is not looked at.
+    """
 
     experiments: Mapping[str, Iterable[str]]
     methods: Mapping[str, Iterable[str]]
     models: Iterable[str]
+    axes: Mapping[str, Mapping[str, Iterable[Any]]] = field(default_factory=dict)
+    choices: Mapping[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
 
 
 def known_names(configuration: Configuration) -> Known:
     """The names of one checkout."""
+    experiments = configuration.experiments
     return Known(
-        {name: values_of(experiment.metrics) for name, experiment in configuration.experiments.items()},
+        {name: values_of(experiment.metrics) for name, experiment in experiments.items()},
         {name: entry.info.params for name, entry in configuration.methods.items()}
         | {name: check.info.params for name, check in CHECKS.items()},
         configuration.models,
+        {name: _axes(experiment, configuration.tiers.values()) for name, experiment in experiments.items()},
+        {
+            name: [(entry.name, params) for entry, params in chosen_methods(configuration, experiment)]
+            for name, experiment in experiments.items()
+            if isinstance(experiment, LmExperiment)
+        },
     )
+
+
+def _axes(experiment: Experiment, tiers: Iterable[Tier]) -> dict[str, list[Any]]:
+    """Points of the grid by axis; what a tier puts in their place is one too."""
+    if isinstance(experiment, LmExperiment):
+        return {"model": experiment.model, "weight_decay": list(experiment.optimizer.weight_decay)}
+    if isinstance(experiment, ForecastExperiment):
+        return {"control": list(experiment.controls)}
+    if isinstance(experiment, FlowExperiment):
+        layers = [*experiment.layers, *(count for tier in tiers for count in tier.flow.layers or ())]
+        return {"layers": layers, "heads": [*experiment.heads, *(n for tier in tiers for n in tier.flow.heads or ())]}
+    if isinstance(experiment, ClassifyExperiment):
+        depths = [*experiment.depths, *(depth for tier in tiers for depth in tier.classify.depths or ())]
+        return {"model": [experiment.pretrained.model], "layers": depths, "residual": list(experiment.residuals)}
+    return {}
 
 
 def family_sha256(claims: Iterable[Claim], family: str) -> str:
@@ -124,7 +156,7 @@ def load_claims(root: Root, known: Known) -> list[Claim]:
 def load_unused(root: Root) -> list[Unused]:
     """Reported numbers that no claim uses; none where the file is not there. Raises ConfigError."""
     path = root.config / "claims" / f"{UNUSED}.yaml"
-    return load(UnusedFile, path, root.shown(path)).unused if path.is_file() else []
+    return load(UnusedFile, path, root.shown(path)).unused if os.path.lexists(path) else []
 
 
 def check_claims(path: Path, file: str, known: Known) -> list[Claim]:
@@ -200,14 +232,44 @@ def _unknown_names(claim: Claim, known: Known) -> Found:
     elif claim.metric in METRICS and claim.metric not in known.experiments[experiment]:
         names = suggest(claim.metric, known.experiments[experiment])
         yield ("metric",), f"{claim.metric} is not measured by {experiment}{names}"
-    if claim.cells.model is not None and claim.cells.model not in known.models:
-        yield ("cells", "model"), f"{claim.cells.model} is not known{suggest(claim.cells.model, known.models)}"
-    for role, arm in claim.cells.arms.items():
+    yield from _unknown_cells(claim.cells, known)
+
+
+def _unknown_cells(cells: Selector, known: Known) -> Found:
+    """Models, methods, parameters and points of the grid that the experiment does not have: nothing would be found."""
+    if cells.model is not None and cells.model not in known.models:
+        yield ("cells", "model"), f"{cells.model} is not known{suggest(cells.model, known.models)}"
+    else:
+        yield from _off_grid(cells, cells.axes, None, known)
+    for role, arm in cells.arms.items():
         key = role if role in ("a", "b") else "others"
+        yield from _off_grid(cells, arm.axes, key, known)
         if arm.method not in known.methods:
             yield ("cells", key), f"{arm.method} is not known{suggest(arm.method, known.methods)}"
             continue
-        for param in arm.params:
-            if param not in known.methods[arm.method]:
-                names = suggest(param, known.methods[arm.method])
-                yield ("cells", key), f"{arm.method} has no parameter {param}{names}"
+        strange = [param for param in arm.params if param not in known.methods[arm.method]]
+        for param in strange:
+            names = suggest(param, known.methods[arm.method])
+            yield ("cells", key), f"{arm.method} has no parameter {param}{names}"
+        choices = known.choices.get(cells.experiment)
+        if choices is not None and not strange and not any(_is_choice(arm, *choice) for choice in choices):
+            listed = ", ".join(Arm(method=name, params=params).label for name, params in choices)
+            yield ("cells", key), f"{shown(arm.label)} is no method of {cells.experiment}; known: {listed}"
+
+
+def _is_choice(arm: Arm, method: str, params: Mapping[str, Any]) -> bool:
+    return arm.method == method and all(params[key] == value for key, value in arm.params.items())
+
+
+def _off_grid(cells: Selector, asked: Mapping[Any, Any], role: str | None, known: Known) -> Found:
+    """Points on axes of the experiment's grid at which it has no cell; `role` is that of the arm that names them."""
+    axes = known.axes.get(cells.experiment)
+    if axes is None:
+        return
+    for key, value in asked.items():
+        place = ("cells", role or key)
+        if key not in axes:
+            yield place, f"{cells.experiment} has no {key} to choose"
+        elif value not in axes[key]:
+            listed = ", ".join(map(str, dict.fromkeys(axes[key])))
+            yield place, f"{key} {shown(value)} is not in {cells.experiment}; known: {listed}"

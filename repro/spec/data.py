@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -15,7 +17,7 @@ from pydantic import Discriminator, Field, RootModel, StringConstraints, Tag, mo
 
 from repro.spec.errors import BadDataError, MissingError, Problem, problem_error
 from repro.spec.fetching import Fetch
-from repro.spec.hashing import sha256_file, sha256_json
+from repro.spec.hashing import sha256_file, sha256_json, stamp
 from repro.spec.model import Digest, Float, Int, Name, Strict, Text
 from repro.spec.paths import Root, is_inside
 from repro.spec.rules import RULES
@@ -38,6 +40,14 @@ LINE_SUFFIXES = tuple(
     f"{name}{packed}" for name in (".jsonl", ".json") for packed in _PACKED if name + packed != ".json"
 )
 TEXT_SUFFIXES = (*(f".txt{packed}" for packed in _PACKED), *LINE_SUFFIXES, ".parquet")
+# What downloads in progress, packers that are not known here, and programs that cut files put behind a text's name.
+_UNREAD = re.compile(
+    r".*\.(txt|jsonl?|parquet)(\.(gz|bz2|zst))?"
+    r"[.](incomplete|partial|part\d*|te?mp|(cr)?download|aria2|xz|lzma|lz4|lzo|br|sz|snappy|zip|7z|rar|tar|zstd|gzip|gz"
+    r"|bz2|zst|z|\d+|a[a-z])",
+    re.IGNORECASE,
+)
+_ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice)", re.IGNORECASE)
 RelativePath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$", max_length=300)]
 LocalPath = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,1000}$")]
 
@@ -97,6 +107,8 @@ class DataSource(Strict):
             raise ValueError(f"file {self.file} leads out of its package")
         if self.fetch and self.kind != "fetched":
             raise ValueError(f"kind {self.kind} is not fetched: fetch does not belong here")
+        if self.fetch:
+            self.fetch.check_names(TEXT_SUFFIXES)
         return self
 
     @property
@@ -146,27 +158,51 @@ def local_fingerprint(kind: str, sha256: str, vocab: int) -> str:
 
 
 def folder_files(root: Root, source: DataSource) -> list[Path]:
-    """What has a text file's name in a local folder; a link that leads out of the folder is refused (BadDataError)."""
+    """What has a text file's name in a local folder; raises as `text_files`."""
     return text_files(root.path / str(source.path), str(source.path), "put the text files there")
 
 
 def text_files(place: Path, file: str, mend: str) -> list[Path]:
-    """Text files below a folder, by name; MissingError where there is none, BadDataError for links that lead out."""
+    """Text files below a folder, by name.
+
+    Raises MissingError where there is none (`mend` says what to do), and BadDataError with all that would be passed
+    over though it may hold text: links out of the folder or to folders, folders that cannot be read, files whose
+    name is nearly one of a text file.
+    """
     folder = place.resolve()
     if not os.path.isdir(folder):  # unlike Path.is_dir, False for a name that is too long
         raise problem_error(MissingError, file, "path", f"no such folder; {mend}")
-    found = sorted(p for p in folder.rglob("*") if p.name.endswith(TEXT_SUFFIXES) and not p.name.startswith("."))
-    leading_out = [p for p in found if not is_inside(p, folder)]
-    if leading_out:
-        message = "is a link that leads out of the folder"
-        raise BadDataError([Problem(file, None, p.name, message) for p in leading_out])
+    unread: list[OSError] = []
+    paths = [Path(at) / name for at, *names in os.walk(folder, onerror=unread.append) for name in chain(*names)]
+    found = sorted(p for p in paths if p.name.endswith(TEXT_SUFFIXES) and not p.name.startswith("."))
+    faults = [(p, fault) for p in paths if (fault := _passed_over(p, folder))]
+    faults += [(Path(error.filename), f"cannot be read ({error.strerror})") for error in unread]
+    if faults:
+        raise BadDataError([Problem(file, None, p.relative_to(folder).as_posix(), fault) for p, fault in faults])
     if not found:
-        raise problem_error(MissingError, file, "path", f"holds no file of {', '.join(TEXT_SUFFIXES)}")
+        raise problem_error(MissingError, file, "path", f"holds no file of {', '.join(TEXT_SUFFIXES)}; {mend}")
     return found
 
 
+def _passed_over(path: Path, folder: Path) -> str | None:
+    """Why a part of the text would be missing if `path` in `folder` were left out without a word; None if none is."""
+    is_text, hidden = path.name.endswith(TEXT_SUFFIXES), path.name.startswith(".")
+    if path.is_symlink():
+        may_hold = path.is_dir() or not (hidden or path.is_file())  # a folder, or what would be one if it were there
+        if (may_hold or (is_text and not hidden)) and not is_inside(path, folder):
+            return "is a link that leads out of the folder"
+        if may_hold and not is_text:
+            return "is a link to a folder or to nothing, which is not followed: put here what it stands for"
+    if is_text or path.is_dir() or any(part.startswith(".") for part in path.relative_to(folder).parts):
+        return None
+    nearly = path.name.lower().endswith(TEXT_SUFFIXES) or _UNREAD.fullmatch(path.name)
+    if not nearly or _ABOUT.match(path.name):
+        return None
+    return f"is not read, its name ends in none of {', '.join(TEXT_SUFFIXES)}: finish, unpack, rename or remove it"
+
+
 def folder_hashes(root: Root, folder: Path, files: list[Path]) -> dict[str, str]:
-    """sha256 of each of `files`, by its path below `folder`; one is read again only if size or time of change moved."""
+    """sha256 of each of `files`, by its path below `folder`; one whose stamp has not moved is not read again."""
     cache_file = root.scratch / "cache" / "folder_hashes.json"
     try:
         cache: dict[str, list[object]] = dict(json.loads(cache_file.read_text("utf-8")))
@@ -177,12 +213,11 @@ def folder_hashes(root: Root, folder: Path, files: list[Path]) -> dict[str, str]
     for path in files:
         if not path.is_file():  # a pipe would wait for ever
             raise problem_error(BadDataError, root.shown(path), "", "is no regular file")
-        state = path.stat()
-        key, stamp = str(path), [state.st_size, state.st_mtime_ns]
+        key, seen = str(path), stamp(path.stat())
         known = cache.get(key)
-        if not isinstance(known, list) or known[:2] != stamp:
-            cache[key], changed = [*stamp, _hashed(path, root.shown(folder))], True
-        hashes[path.relative_to(folder).as_posix()] = str(cache[key][2])
+        if not isinstance(known, list) or known[:-1] != seen:
+            cache[key], changed = [*seen, _hashed(path, root.shown(folder))], True
+        hashes[path.relative_to(folder).as_posix()] = str(cache[key][-1])
     if changed:
         _keep_cache(cache_file, cache)
     return hashes

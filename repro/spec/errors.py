@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -66,6 +67,22 @@ class StoppedError(ReproError):
 def problem_error(cls: type[ReproError], file: str, key: str, message: str, line: int | None = None) -> ReproError:
     """An error of class `cls` that holds one problem."""
     return cls([Problem(file, line, key, message)])
+
+
+# What the system says of a path that somebody named, and of a place that takes no more.
+_NAMED = frozenset(
+    (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM)
+)
+_FULL = frozenset((errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+def of_system(error: OSError) -> ReproError:
+    """The system's refusal, which no verb foresaw, as a problem; raises any other than one of path or space anew."""
+    if error.errno not in _NAMED | _FULL:
+        raise error
+    cls = CannotWriteError if error.errno in _FULL else ConfigError
+    file = "" if error.filename is None else shown(str(error.filename))
+    return problem_error(cls, file, "", f"cannot be used ({error.strerror})")
 
 
 def printable(text: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
-from repro.spec.model import Digest, Float, Int, Name, Strict, Text
+from repro.spec.model import Bool, Digest, Float, Int, Name, Strict, Text
 
 
 def _listed(value: object) -> object:
@@ -197,7 +197,7 @@ class ClassifyExperiment(Sweep):
     data: Name
     pretrained: Pretrained
     depths: Annotated[list[Annotated[Int, Field(ge=1, le=1000)]], Field(min_length=1), Once]
-    residuals: Annotated[list[StrictBool], Field(min_length=1), Once] = [True, False]
+    residuals: Annotated[list[Bool], Field(min_length=1), Once] = [True, False]
     sentences: Annotated[Int, Field(ge=2, le=10**7)]
     context: Annotated[Int, Field(ge=1, le=10**5)]
     epochs: Annotated[Int, Field(ge=1, le=10_000)]

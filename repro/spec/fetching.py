@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Self
 
 from pydantic import Field, RootModel, StringConstraints, model_validator
@@ -14,7 +15,8 @@ FileName = Annotated[str, StringConstraints(pattern=_PLAIN, max_length=300, stri
 HttpsUrl = Annotated[str, StringConstraints(pattern=r"^https://[A-Za-z0-9.-]+(/[A-Za-z0-9_.%~+-]+)+$", max_length=500)]
 HubName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,96}/[A-Za-z0-9_.-]{1,96}$", strict=True)]
 Revision = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$", strict=True)]
-FilePattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./*?\[\]-]{1,200}$", strict=True)]
+_PATTERN = r"^[A-Za-z0-9_*?\[-][A-Za-z0-9_.*?\[\]-]*(/[A-Za-z0-9_*?\[-][A-Za-z0-9_.*?\[\]-]*)*$"  # likewise
+FilePattern = Annotated[str, StringConstraints(pattern=_PATTERN, max_length=200, strict=True)]
 Bytes = Annotated[Int, Field(ge=0, lt=1 << 50)]
 
 
@@ -52,6 +54,14 @@ class Fetch(Strict):
             raise ValueError("a name stands twice in files")
         return self
 
+    def check_names(self, suffixes: Iterable[str]) -> None:
+        """ValueError for a file that nobody here would read: a script, say. None is ever run."""
+        allowed = tuple(suffixes)
+        names = [file.name for file in self.files] + ([self.pattern] if self.pattern else [])
+        others = [name for name in names if not name.endswith((*allowed, "*"))]
+        if others:
+            raise ValueError(f"fetch brings {', '.join(others[:5])}; only files of {', '.join(allowed)} are read")
+
     @property
     def identity(self) -> dict[str, object]:
         """What of it says which bytes are meant; addresses may change."""
@@ -72,6 +82,11 @@ class Encoder(Strict):
     title: Text
     licence: Text
     fetch: Fetch
+
+    @model_validator(mode="after")
+    def _model_files(self) -> Self:
+        self.fetch.check_names((".json", ".txt", ".model", ".safetensors", ".bin"))
+        return self
 
 
 class Encoders(RootModel[dict[FileName, Encoder]]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from repro.spec.experiment import (
     LmExperiment,
 )
 from repro.spec.fetching import Encoder, Encoders
+from repro.spec.folders import stray_problems
 from repro.spec.methods import MethodEntry, registry, resolve
 from repro.spec.metrics import PROTOCOLS
 from repro.spec.overrides import load_merged
@@ -78,7 +79,8 @@ def load_configuration(root: Root) -> Configuration:
     """Reads config/ and the method registry; raises ConfigError with every problem of every file."""
     collect = _Collector()
     take = collect.take
-    suite_files = [path for path in (root.config / "suite.yaml", root.config / "local.yaml") if path.is_file()]
+    local = root.config / "local.yaml"
+    suite_files = [root.config / "suite.yaml", *([local] if os.path.lexists(local) else [])]
     files: dict[str, Any] = {
         "suite": take(lambda: load_merged(Suite, suite_files, [root.shown(path) for path in suite_files]))
     }
@@ -86,8 +88,7 @@ def load_configuration(root: Root) -> Configuration:
     kinds["encoders"] = Encoders
     files |= {name: take(partial(_catalogue, root, name, kind)) for name, kind in kinds.items()}
     methods = take(registry) or {}
-    for path in sorted((root.config / "experiments").glob("*.yml")):
-        collect.problems.append(Problem(root.shown(path), None, "", "is not read: the name must end in .yaml"))
+    collect.problems += stray_problems(root)
     pairs = [take(partial(read_experiment, root, path)) for path in experiment_files(root)]
     documents = {experiment.name: document for pair in pairs if pair for experiment, document in [pair]}
     experiments = {experiment.name: experiment for pair in pairs if pair for experiment, _ in [pair]}
@@ -214,13 +215,16 @@ def _tier_check_problems(configuration: Configuration) -> Iterator[Problem]:
     """Checks and parameters in tiers.yaml that nothing is known by."""
     for label, tier in configuration.tiers.items():
         for name, change in tier.check.params.items():
-            place = (label, "check", "params", name)
-            try:
-                if name not in CHECKS:
-                    raise ValueError(f"{shown(name)} is not known{suggest(name, CHECKS)}")
-                with_params(CHECKS[name], change)
-            except ValueError as error:
-                yield Problem(*configuration.files["tiers"].place(place), ".".join(place), str(error))
+            place: tuple[str, ...] = (label, "check", "params", name)
+            if name not in CHECKS:
+                message = f"{shown(name)} is not known{suggest(name, CHECKS)}"
+                yield Problem(*configuration.files["tiers"].place(place), ".".join(place), message)
+                continue
+            for key, value in change.items():
+                try:
+                    with_params(CHECKS[name], {key: value})
+                except ValueError as error:
+                    yield Problem(*configuration.files["tiers"].place((*place, key)), ".".join(place), str(error))
 
 
 def _catalogue_problems(configuration: Configuration) -> list[Problem]:
@@ -256,23 +260,4 @@ def _catalogue_problems(configuration: Configuration) -> list[Problem]:
         )
         for file, place, value, known in wanted
         if value not in known
-    ]
-
-
-_STATED = re.compile(r"(?<![a-z])(lr|wd|dt)[ _=]*(\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)
-
-
-def title_warnings(experiment: Experiment, document: Document) -> list[Problem]:
-    """A hand-written title that states a value which the experiment does not have."""
-    if not isinstance(experiment, LmExperiment):
-        return []
-    have = {
-        "lr": experiment.optimizer.lr,
-        "wd": experiment.optimizer.weight_decay,
-        "dt": [choice.params["dt"] for choice in experiment.methods or [] if "dt" in choice.params],
-    }
-    return [
-        Problem(*document.place(("title",)), "title", f"says {word} {text}, the experiment has {have[word.lower()]}")
-        for word, text in _STATED.findall(experiment.title)
-        if have[word.lower()] and float(text) not in have[word.lower()]
     ]

@@ -269,7 +269,7 @@ def resolve(
     """The method called `name` (case does not matter) and its parameters, defaults filled in.
 
     A closed list: an unknown name or parameter, or a value of another type than the default's, raises
-    ValueError with what is known. A whole number may stand for a float and becomes one.
+    ValueError with what is known. A whole number may stand for a float and becomes one, `1e3` for a whole number.
     """
     entry = entries.get(name.casefold()) if isinstance(name, str) else None
     if entry is None:
@@ -286,6 +286,8 @@ def _typed(key: str, value: object, default: Scalar) -> Scalar:
     """`value` as the type of `default`; raises ValueError."""
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) <= 2**53 else value
+    if type(default) is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
     if type(value) is not type(default):
         raise ValueError(
             f"{key}: {shown(value)} is not of type {type(default).__name__}, as its default {default!r} is"

@@ -55,8 +55,10 @@ class Root:
         return self.path / "results" / "site" / tier
 
     def shown(self, path: Path) -> str:
-        """`path` relative to the root where it lies inside, else its last part only."""
+        """`path` relative to the root where it lies inside, else its last part only; a link by its own name."""
         try:
+            if ".." not in path.parts and path.is_relative_to(self.path):
+                return path.relative_to(self.path).as_posix()
             return path.resolve().relative_to(self.path.resolve()).as_posix()
         except (ValueError, OSError, RuntimeError):  # outside, or links that lead in a circle
             return path.name
@@ -72,6 +74,12 @@ def is_inside(path: Path, folder: Path) -> bool:
         return path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):
         return False
+
+
+def refuse_link_out(path: Path, file: str) -> None:
+    """Raises ConfigError, which calls it `file`, where `path` is a link that leads out of the folder it lies in."""
+    if os.path.islink(path) and not is_inside(path, path.parent):
+        raise problem_error(ConfigError, file, "", "is a symbolic link that leads out of its folder")
 
 
 def find_root() -> Root:

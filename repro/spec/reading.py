@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from repro.spec.errors import BadDataError, ConfigError, Problem, ReproError, problem_error, shown
 from repro.spec.explain import explain
+from repro.spec.paths import refuse_link_out
 
 MAX_YAML_BYTES = 1 << 20
 MAX_JSON_BYTES = 4 << 20
@@ -68,7 +69,7 @@ def read_bytes(path: Path, limit: int, cls: type[ReproError] = ConfigError, file
     name = file or str(path)
     try:
         if not path.is_file():
-            raise problem_error(cls, name, "", "no such file")
+            raise problem_error(cls, name, "", "is no regular file" if path.exists() else "no such file")
         if path.stat().st_size > limit:
             raise problem_error(cls, name, "", f"larger than {limit} bytes")
         return path.read_bytes()
@@ -187,8 +188,12 @@ class _Builder:
 
 
 def read_yaml(path: Path, file: str | None = None) -> Document:
-    """The strict reading of one YAML file; raises ConfigError with every problem and its line."""
+    """The strict reading of one YAML file; raises ConfigError with every problem and its line.
+
+    A link out of the file's folder is not followed: a message may repeat what stands behind it.
+    """
     name = file or str(path)
+    refuse_link_out(path, name)
     builder = _Builder(read_text(path, MAX_YAML_BYTES, file=name), name)
     try:
         value = builder.document()

@@ -60,6 +60,9 @@ class _SetSource(Strict):
         if kind in PATTERNS:
             if not (self.pinned or self.path):
                 raise ValueError(f"kind {kind} needs pinned or path")
+            if self.fetch:
+                suffixes = {f".{pattern.rsplit('.', 1)[-1]}" for pattern in PATTERNS[kind].values()}
+                self.fetch.check_names([*(end + packed for end in suffixes for packed in ("", ".gz")), ".zip"])
         elif not (self.dist and self.file and self.sha256):
             raise ValueError(f"kind {kind} needs dist, file, sha256")
         elif self.fetch:
@@ -123,18 +126,20 @@ def set_files(root: Root, name: str, source: SetSource) -> dict[str, Path]:
     folder = root.path / place
     if os.path.isfile(folder):  # unlike Path.is_file, False for a name that is too long
         return dict.fromkeys(PATTERNS[source.kind], folder)
+    mend = f"put its files into {place}"
+    if not source.path:
+        mend = f"run: repro data fetch {name} (or {mend})"
     if not os.path.isdir(folder):
-        message = f"{name} is not here; run: repro data fetch {name} (or put its files into {place})"
-        raise problem_error(MissingError, place, "", message)
-    return {part: _one_file(folder, place, pattern) for part, pattern in PATTERNS[source.kind].items()}
+        raise problem_error(MissingError, place, "", f"{name} is not here; {mend}")
+    return {part: _one_file(folder, place, pattern, mend) for part, pattern in PATTERNS[source.kind].items()}
 
 
-def _one_file(folder: Path, place: str, pattern: str) -> Path:
+def _one_file(folder: Path, place: str, pattern: str, mend: str) -> Path:
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     found = [name for name in names if fnmatch(name, pattern) or fnmatch(name, f"{pattern}.gz")]
     found = found or [name for name in names if name.endswith(".zip")]
     if not found:
-        raise problem_error(MissingError, place, "", f"holds no {pattern}, {pattern}.gz or .zip")
+        raise problem_error(MissingError, place, "", f"holds no {pattern}, {pattern}.gz or .zip; {mend}")
     if len(found) > 1:
         raise problem_error(BadDataError, place, "", f"holds several files for {pattern}: {', '.join(found[:5])}")
     path = folder / found[0]

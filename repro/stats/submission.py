@@ -1,12 +1,14 @@
 """A submission of others: claimed numbers must follow from the logs beside them, and nothing in it leads elsewhere.
 
 A folder with `submission.json` (what is claimed) and `logs.json` (one entry a seed). It is data: nothing is run, no
-path that it names is opened, and its claimed numbers never reach a table.
+path that it names is opened, and its claimed numbers never reach a table. Links and files that could run code when
+somebody else opens them are refused, named or not.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -15,16 +17,22 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator
 
 from repro.spec.errors import BadDataError, Problem, printable, problem_error, shown
 from repro.spec.explain import explain
+from repro.spec.fetching import is_plain
 from repro.spec.model import Float, Int, Name, Strict, Text
-from repro.spec.paths import is_inside
 from repro.spec.reading import read_json
 from repro.stats.closeness import is_equal, perplexity_of_loss
 from repro.stats.intervals import mean
 
 MAX_BYTES = 1 << 20
+MAX_PROBLEMS = 200  # of a whole submission, which can hold thousands
+ENDINGS = (".json", ".csv", ".txt", ".md")  # what nothing runs on opening
 DIGITS = 3  # decimals at which a claimed loss has to follow; a perplexity is held to two
 Sha = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,64}$", strict=True)]
-Seed = Annotated[Int, Field(ge=0)]
+Seed = Annotated[Int, Field(ge=0, le=2**53)]
+Loss = Annotated[Float, Field(ge=0)]
+Web = Annotated[
+    str, StringConstraints(pattern=r"^(https?://[A-Za-z0-9.-]+(:[0-9]+)?(/[A-Za-z0-9/?#&=+,;:@._~%-]*)?)?$")
+]
 Model = TypeVar("Model", bound=Strict)
 
 
@@ -32,7 +40,7 @@ class Log(Strict):
     """What one seed ended with."""
 
     seed: Seed
-    val_loss: Float
+    val_loss: Loss
     config_sha: Sha
 
 
@@ -41,10 +49,10 @@ class Submission(Strict):
 
     method: Name
     author: Text = ""
-    link: Text = ""
+    link: Annotated[Web, Field(max_length=500)] = ""
     files: Annotated[list[Text], Field(max_length=1000)] = []
     note: Text = ""
-    claimed_mean_val_loss: Float | None = None
+    claimed_mean_val_loss: Loss | None = None
     claimed_ppl: Annotated[Float, Field(gt=0)] | None = None
     seeds: Annotated[list[Seed], Field(min_length=1, max_length=1000)]
     config_sha: Sha
@@ -56,28 +64,27 @@ class Submission(Strict):
             raise ValueError("plain text on one line is expected, without markup")
         return value
 
-    @field_validator("link")
-    @classmethod
-    def _web(cls, value: str) -> str:
-        if value and not value.startswith(("https://", "http://")):
-            raise ValueError("a link starts with https:// or http://")
-        return value
-
 
 def check_submission(folder: Path) -> Submission:
     """The submission in `folder`; raises BadDataError with every problem at once."""
     raw, rows = (_read(folder, name) for name in ("submission.json", "logs.json"))
-    problems: list[Problem] = []
+    problems = list(_entry_problems(folder))
     submission = _valid(Submission, raw, "submission.json", problems)
     if isinstance(raw, dict):
-        problems += _files_outside(folder, raw.get("files"))
+        problems += _file_problems(folder, raw.get("files"))
     listed = rows if isinstance(rows, list) else [rows]
     logs = [_valid(Log, row, f"logs.json[{place}]", problems) for place, row in enumerate(listed)]
     if submission and all(logs):
         problems += claimed_problems(submission, [log for log in logs if log])
     if problems or submission is None:
-        raise BadDataError(problems)
+        raise BadDataError(_capped(problems))
     return submission
+
+
+def _capped(problems: list[Problem]) -> list[Problem]:
+    more = len(problems) - MAX_PROBLEMS
+    told = [Problem("submission.json", None, "", f"and {more} more problems")] if more > 0 else []
+    return [*problems[:MAX_PROBLEMS], *told]
 
 
 def _read(folder: Path, name: str) -> Any:
@@ -96,13 +103,29 @@ def _valid(model: type[Model], raw: Any, file: str, problems: list[Problem]) -> 
         return None
 
 
-def _files_outside(folder: Path, names: Any) -> Iterator[Problem]:
-    """Paths that would be read outside the folder, links included."""
+def _entry_problems(folder: Path) -> Iterator[Problem]:
+    """Links, and files that may run code or that nobody can read, anywhere in the folder."""
+    for at, folders, files in os.walk(folder):
+        for name in sorted([*folders, *files]):
+            path = Path(at) / name
+            if path.is_symlink():
+                yield Problem(_named(path, folder), None, "", "is a symbolic link")
+            elif name in files and not name.startswith(".") and not (path.suffix in ENDINGS and path.is_file()):
+                yield Problem(_named(path, folder), None, "", f"is no file that ends in {', '.join(ENDINGS)}")
+
+
+def _named(path: Path, folder: Path) -> str:
+    return shown(path.relative_to(folder).as_posix())
+
+
+def _file_problems(folder: Path, names: Any) -> Iterator[Problem]:
+    """Names that are none of a file in the folder. The names alone decide where they lead: links are refused."""
     for name in names if isinstance(names, list) else []:
-        text = str(name)[:1000]
-        inside = not Path(text).is_absolute() and "\0" not in text and is_inside(folder / text, folder)
-        if not inside:
-            yield Problem("submission.json", None, "files", f"{shown(text)} lies outside the submission's folder")
+        if not (isinstance(name, str) and is_plain(name) and name.endswith(ENDINGS)):
+            message = f"is no plain path in the submission's folder that ends in {', '.join(ENDINGS)}"
+            yield Problem("submission.json", None, "files", f"{shown(name) or repr(name)} {message}")
+        elif not os.path.isfile(folder / name):
+            yield Problem("submission.json", None, "files", f"{shown(name)} is not there")
 
 
 def claimed_problems(submission: Submission, logs: list[Log]) -> list[Problem]:
@@ -116,9 +139,10 @@ def claimed_problems(submission: Submission, logs: list[Log]) -> list[Problem]:
     given = mean([log.val_loss for log in logs]) if logs else math.nan
     claimed, perplexity = submission.claimed_mean_val_loss, submission.claimed_ppl
     if claimed is not None and not is_equal(given, claimed, DIGITS):
-        found.append(("claimed_mean_val_loss", f"claimed mean {claimed:.3f}, logs give {given:.3f}"))
+        found.append(("claimed_mean_val_loss", f"claimed mean {_words(claimed, 3)}, logs give {_words(given, 3)}"))
     if perplexity is not None and not is_equal(_perplexity(given), perplexity, 2):
-        message = f"claimed {perplexity:.2f} does not follow from the logs (exp({given:.3f})={_perplexity(given):.2f})"
+        follows = f"exp({_words(given, 3)})={_words(_perplexity(given), 2)}"
+        message = f"claimed {_words(perplexity, 2)} does not follow from the logs ({follows})"
         found.append(("claimed_ppl", message))
     return [Problem("submission.json", None, key, message) for key, message in found]
 
@@ -126,3 +150,8 @@ def claimed_problems(submission: Submission, logs: list[Log]) -> list[Problem]:
 def _perplexity(loss: float) -> float:
     """exp of a mean loss; infinite where no float holds it."""
     return perplexity_of_loss(loss) if loss < 700 else math.inf
+
+
+def _words(number: float, decimals: int) -> str:
+    """A number at the decimals that are compared; one of hundreds of digits by its size."""
+    return f"{number:.{decimals}f}" if abs(number) < 1e6 else f"{number:.6g}"

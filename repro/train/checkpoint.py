@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,30 +13,37 @@ import torch
 from torch import nn
 
 from repro.spec.errors import BadDataError, problem_error
+from repro.train.saving import saving, write_whole
+from repro.train.state import TrainState
 
 KEPT = 2
+CONTENT = {"model": dict, "optimizer": dict, "rng": torch.Tensor, "state": str}
+PLAIN = (torch.Tensor, int, float, str, bytes, type(None))
 FOREIGN = "belongs to another configuration"
 
 
-def _fsync_write(path: Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(partial, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(partial, path)
-
-
 def save(folder: Path, step: int, content: dict[str, Any]) -> Path:
-    """Writes `step-<step>.pt` with its sha256 beside it, and keeps the last two; raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Writes `step-<step>.pt` with its sha256 beside it, and keeps the last two.
+
+    Raises SaveError where the disk says no, and then leaves nothing half-written to fill it; TypeError for what
+    could not be loaded again as data only.
+    """
+    _refuse_objects(content, "checkpoint")
     buffer = io.BytesIO()
     torch.save(content | {"step": step}, buffer)
     data = buffer.getvalue()
     path = folder / f"step-{step:09d}.pt"
-    # The hash first: a kill between the two leaves no file that would have to be passed over.
-    _fsync_write(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest().encode())
-    _fsync_write(path, data)
+    with saving():
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(".step-*"):  # by a process that was killed while it saved
+            left.unlink(missing_ok=True)
+        # The hash first: a kill between the two leaves no file that would have to be passed over.
+        write_whole(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest().encode())
+        try:
+            write_whole(path, data)
+        except OSError:
+            path.with_suffix(".sha256").unlink(missing_ok=True)
+            raise
     # Files of later steps are what was passed over when the run started: they must not crowd out the good ones.
     kept = sorted(found for found in folder.glob("step-*.pt") if found.name <= path.name)[-KEPT:]
     for old in set(folder.glob("step-*.pt")).difference(kept):
@@ -44,6 +51,18 @@ def save(folder: Path, step: int, content: dict[str, Any]) -> Path:
             old.unlink()
             old.with_suffix(".sha256").unlink(missing_ok=True)
     return path
+
+
+def _refuse_objects(value: Any, key: str) -> None:
+    """TypeError that names what is neither a tensor nor plain: nobody could load the file, this suite neither."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            _refuse_objects(item, f"{key}.{name}")
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            _refuse_objects(item, f"{key}.{place}")
+    elif not isinstance(value, PLAIN):
+        raise TypeError(f"{key} is a {type(value).__name__}; a checkpoint holds tensors and plain values only")
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -56,6 +75,14 @@ def _load(path: Path) -> dict[str, Any]:
     return content
 
 
+def _check_whole(content: dict[str, Any]) -> None:
+    """ValueError, or what a broken state raises, for a file of this run that a training could not go on from."""
+    if any(not isinstance(content.get(key), kind) for key, kind in CONTENT.items()):
+        raise ValueError("it is no checkpoint")
+    if TrainState.from_text(content["state"]).step != content["step"]:
+        raise ValueError("its step is not that of its state")
+
+
 def newest(folder: Path, full_sha256: str) -> tuple[dict[str, Any] | None, list[str]]:
     """The valid checkpoint of this very configuration with the highest step stored inside, and what was passed over.
 
@@ -66,6 +93,8 @@ def newest(folder: Path, full_sha256: str) -> tuple[dict[str, Any] | None, list[
     for path in sorted(folder.glob("step-*.pt"), reverse=True):
         try:
             content = _load(path)
+            if content.get("full_sha256") == full_sha256:
+                _check_whole(content)
         except Exception as error:  # whatever a broken file raises, it is not this run's state
             passed.append(f"{path.name}: {type(error).__name__}")
             continue

@@ -130,6 +130,9 @@ class Worker:
             from repro.train.checking import check
 
             return None if self.late else self.write(job["base"] | check(job, self.root))
+        from repro.train.process import find_device
+
+        find_device(job["device"], self.world.per_node)  # before Lightning is imported: a missing one is told at once
         from repro.train.training import training
 
         fields = training(self, job, folder)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from repro.data.labelled import Encoded, Labelled, encode
-from repro.data.order import step_blocks
+from repro.data.order import Indices, step_blocks
 from repro.data.sets import load_labelled
 from repro.evaluate.class_evidence import ClassEvidence, batches
 from repro.nn.classifier import Classifier, start_head
@@ -55,8 +55,11 @@ class Classify:
 
     def step_batches(self, step: int) -> list[Batch]:
         """Sentences of one step, every sentence once an epoch; in pieces alike in length."""
-        rows = step_blocks(self.config["seed"], step, self.per_step, len(self.train.labels))
-        return [batch for _, batch in batches(self.train, rows, self.at_once)]
+        return [batch for _, batch in batches(self.train, self.rows(step), self.at_once)]
+
+    def rows(self, step: int) -> Indices:
+        """Numbers of the step's sentences."""
+        return step_blocks(self.config["seed"], step, self.per_step, len(self.train.labels))
 
     def validation_batches(self, tokens: int) -> Iterator[Batch]:
         """`tokens` training sentences, evenly spaced over the subset."""

@@ -10,9 +10,14 @@ from typing import Any
 
 import torch
 
+from repro.train.saving import SaveError
+
 
 def failure(error: BaseException, root: Path) -> tuple[str, str]:
     """(status, reason) of an exception: class and message in one line, paths cut to their last part."""
+    unsaved = isinstance(error, SaveError)
+    if isinstance(error, SaveError):
+        error = error.__cause__ or error
     text = " ".join(str(error).split())
     memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
         words in text for words in ("can't allocate memory", "not enough memory", "out of memory")
@@ -21,7 +26,7 @@ def failure(error: BaseException, root: Path) -> tuple[str, str]:
     if isinstance(error, ModuleNotFoundError) and error.name:
         said += f" (not installed: pip install {error.name.partition('.')[0].replace('_', '-')})"
     full_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-    reason = ("save_failed: " if full_disk else "") + said[:500]
+    reason = ("save_failed: " if unsaved or full_disk else "") + said[:500]
     return "oom" if memory else "failed", reason
 
 

@@ -50,6 +50,9 @@ class Flow:
         """All sequences, every step."""
         return [self.batch]
 
+    def rows(self, step: int) -> None:
+        """All there is, each time."""
+
     def validation_batches(self, tokens: int) -> Iterator[Batch]:
         """All sequences: the theorem is about the risk that is minimised."""
         yield self.batch

@@ -78,6 +78,9 @@ class Forecast:
         """All windows, every step."""
         return [(self.inputs, self.targets)]
 
+    def rows(self, step: int) -> None:
+        """All there is, each time."""
+
     def validation_batches(self, tokens: int) -> Iterator[Batch]:
         """All training windows."""
         yield self.inputs, self.targets

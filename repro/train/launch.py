@@ -186,6 +186,8 @@ class _Restore(pl.Callback):
         """Runs after all other set-up, before the first step. Raises BadDataError where processes start apart."""
         signal.signal(signal.SIGTERM, self.on_term)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        # One that another thread took meanwhile is in our flag too: Lightning would end the program without a save.
+        trainer._signal_connector.received_sigterm = False
         step = module.state.step
         last, first = highest(step, module.device), -highest(-step, module.device)
         if last != first:

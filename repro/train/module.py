@@ -66,6 +66,7 @@ class Training(pl.LightningModule):
         rate = learning_rate(self.state.step, self.config["steps"], self.task.rate, self.config["schedule"])
         for group in optimizer.param_groups:
             group["lr"] = rate
+        self._note(rate)
         optimizer.zero_grad()
         probes = Probes(self.net) if self.state.step + 1 in self.probe_at else None
         with probes or nullcontext():
@@ -80,6 +81,13 @@ class Training(pl.LightningModule):
             self.state.layers += [{"step": self.state.step + 1, **row} for row in probes.rows()]
         self.task.after_step(self.net)
         self.state.step += 1
+
+    def _note(self, rate: float) -> None:
+        """What a reader asks of a run that looks odd: at which rate, on which rows."""
+        self.state.rate = rate
+        rows = self.task.rows(self.state.step)
+        if rows is not None:
+            self.state.saw(rows.tobytes())
 
     def _backward(self, batches: list[Batch]) -> Tensor:
         """Gradients of the mean loss over all items of the step; the loss itself.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,23 +11,20 @@ import torch
 from safetensors.torch import load_file, save
 from torch import nn
 
-from repro.nn.anatomy import count_parameters, kept_tensors, put_tensors, structure
+from repro.nn.anatomy import count_parameters, kept_tensors, parameter_groups, put_tensors, structure
 from repro.records.schema import finite
 from repro.train.launch import Finished
+from repro.train.saving import saving, write_whole
 from repro.train.state import TrainState
 
 
 def save_weights(net: nn.Module, path: Path) -> str:
-    """Writes parameters and persistent buffers as safetensors, atomically; returns the file's sha256."""
+    """Writes parameters and persistent buffers as safetensors, atomically; returns its sha256; raises SaveError."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in kept_tensors(net).items()}
     data = save(tensors)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(partial, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
+    with saving():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
     return hashlib.sha256(data).hexdigest()
 
 
@@ -95,6 +91,8 @@ def end_fields(
             "val_loss_start": finite(start),
             "val_loss_last": finite(last),
             **_counted(done.net),
+            **_decayed(done.net, config["optimizer"]),
+            **({"samples_sha256": state.samples} if state.samples else {}),
             **({"layers": state.layers} if state.layers else {}),
         },
         "structure": structure(done.net),
@@ -104,6 +102,15 @@ def end_fields(
         floor = job["unigram_entropy"]
         fields["learned"] = None if floor is None else last is not None and last < floor
     return fields
+
+
+def _decayed(net: nn.Module, spec: dict[str, Any]) -> dict[str, Any]:
+    """How many tensors and numbers of the model each weight decay acts on (case T16)."""
+    if spec["name"] == "gd":
+        return {}
+    groups = parameter_groups(net, spec["weight_decay"])
+    rows = [(group["weight_decay"], [parameter.numel() for parameter in group["params"]]) for group in groups]
+    return {"decay_groups": [{"weight_decay": d, "tensors": len(n), "parameters": sum(n)} for d, n in rows]}
 
 
 def _counted(net: nn.Module) -> dict[str, Any]:

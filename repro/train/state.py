@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, field
@@ -41,6 +42,9 @@ class TrainState:
     train_min: list[float | None] = field(default_factory=list)
     train_max: list[float | None] = field(default_factory=list)
     val_loss: list[float | None] = field(default_factory=list)
+    lr: list[float] = field(default_factory=list)
+    rate: float = 0.0  # of the last step
+    samples: str = ""  # running sha256 of the numbers of the rows that were read, in order
     val_history: list[float] = field(default_factory=list)
     start_val_loss: float | None = None
     window: list[float] = field(default_factory=list)
@@ -62,6 +66,7 @@ class TrainState:
         self.train_min.append(min(finite) if finite else None)
         self.train_max.append(max(finite) if finite else None)
         self.val_loss.append(val_loss if val_loss is not None and math.isfinite(val_loss) else None)
+        self.lr.append(self.rate)
         self.window = []
 
     def has_diverged(self) -> bool:
@@ -77,7 +82,12 @@ class TrainState:
             "train_min": self.train_min,
             "train_max": self.train_max,
             "val_loss": self.val_loss,
+            "lr": self.lr,
         }
+
+    def saw(self, rows: bytes) -> None:
+        """Adds the rows of one step: equal hashes are equal data in equal order, over any number of starts."""
+        self.samples = hashlib.sha256(self.samples.encode() + rows).hexdigest()
 
     def as_text(self) -> str:
         """JSON for a checkpoint; Python's own reading of floats brings every bit back."""

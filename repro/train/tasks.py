@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from repro.data.loader import Loader
+from repro.data.order import Indices
 from repro.data.packed import TokenFile
 from repro.nn.gpt import GPT, GPTConfig, initialise
 from repro.nn.method_api import load_method
@@ -32,6 +33,10 @@ class Task(Protocol):
 
     def step_batches(self, step: int) -> list[Batch]:
         """Micro-batches of one optimiser step: a pure function of (seed, step)."""
+        ...
+
+    def rows(self, step: int) -> Indices | None:
+        """Which rows that step reads, over all processes; None where each step reads all there is."""
         ...
 
     def validation_batches(self, tokens: int) -> Iterator[Batch]:
@@ -89,6 +94,10 @@ class LanguageModel:
     def step_batches(self, step: int) -> list[Batch]:
         """int64 tensors [micro_batch, context] of inputs and targets."""
         return [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in self.train.micro_batches(step)]
+
+    def rows(self, step: int) -> Indices | None:
+        """Numbers of the step's blocks in the training file."""
+        return self.train.rows(step)
 
     def validation_batches(self, tokens: int) -> Iterator[Batch]:
         """Evenly spaced blocks of the validation file, each once, in file order, whatever the batch size."""

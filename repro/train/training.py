@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from repro.data.prepare import load_manifest
 from repro.spec.errors import ReproError
+from repro.train.contract import broken_contract
 from repro.train.faults import failure, log_traceback
 from repro.train.launch import Limits, recall, train
 from repro.train.outcome import end_fields, progress_fields
@@ -30,8 +31,9 @@ def training(worker: Worker, job: dict[str, Any], folder: Path) -> dict[str, Any
         state, found = recall(job, worker.pipe.send, tidy=True)
         starts, idle = note_start(folder, state.step)
         resumed = starts - 1 if found else 0
-        if idle > STARTS_ALLOWED:
-            fields = _given_up(state, config, starts, resumed)
+        fault = _untrustworthy(worker, job) or _given_up(state, idle)
+        if fault:
+            fields = _failed(state, config, starts, resumed, fault)
         else:
             done = train(config, job, state, found, _limits(worker, job), worker.pipe.send)
             fields = {} if done.state.status == "stopped" else end_fields(done, config, job, starts, resumed)
@@ -43,8 +45,7 @@ def training(worker: Worker, job: dict[str, Any], folder: Path) -> dict[str, Any
         if worker.world.size > 1 and is_peer_loss(error):
             raise PeerLostError from None
         status, reason = failure(error, worker.root.path)
-        fields = progress_fields(state, config, starts, resumed)
-        fields |= {"status": status, "status_detail": {"step": state.step, "reason": reason}}
+        fields = _failed(state, config, starts, resumed, reason, status)
     with suppress(OSError):  # a full disk has its own words already
         note_end(folder)
     return fields | _seen(job) if fields else None
@@ -77,11 +78,27 @@ def _silent(_: dict[str, Any]) -> None:
     """Steps and warnings are the first process's to tell."""
 
 
-def _given_up(state: TrainState, config: dict[str, Any], starts: int, resumed: int) -> dict[str, Any]:
-    """A run that dies again and again before its next checkpoint, whoever starts it."""
-    reason = f"{STARTS_ALLOWED} starts from step {state.step} ended without a word before the next checkpoint"
+def _failed(
+    state: TrainState, config: dict[str, Any], starts: int, resumed: int, reason: str, status: str = "failed"
+) -> dict[str, Any]:
     fields = progress_fields(state, config, starts, resumed)
-    return fields | {"status": "failed", "status_detail": {"step": state.step, "reason": reason}}
+    return fields | {"status": status, "status_detail": {"step": state.step, "reason": reason}}
+
+
+def _given_up(state: TrainState, idle: int) -> str | None:
+    """A run that dies again and again before its next checkpoint, whoever starts it."""
+    if idle <= STARTS_ALLOWED:
+        return None
+    return f"{STARTS_ALLOWED} starts from step {state.step} ended without a word before the next checkpoint"
+
+
+def _untrustworthy(worker: Worker, job: dict[str, Any]) -> str | None:
+    """A method that breaks the contract gets no number; a try-out of one that is being written is only warned."""
+    fault = broken_contract(worker.root, job["base"])
+    if fault and worker.batch["no_record"]:
+        worker.pipe.send({"event": "warning", "text": f"{job['alias']}: {fault}"})
+        return None
+    return fault
 
 
 def _seen(job: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from repro.spec.errors import ConfigError, Problem
 
 # What torch.distributed and Lightning read, and an outer launcher may have left behind.
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# How many of us another launcher says that it has started: torchrun or mpirun.
+OTHERS = {"WORLD_SIZE": "torchrun", "OMPI_COMM_WORLD_SIZE": "mpirun"}
 FIRST_PORT, PORTS = 15_000, 10_000
 RESERVED_STEPS = 4_294_967_290  # from here on Slurm's numbers name a job's script or shell, no step of tasks
 PEER_LOST = 76  # exit code of a process that another one of its run has left alone
@@ -66,9 +68,13 @@ def find_world(alias: str, devices: int, nodes: int, environ: Mapping[str, str])
 
     Slurm's numbers count only where it has started us (`SLURM_PROCID`): as a task of a step, or as the script of an
     allocation, whose tasks are still to be started. Raises ConfigError where it has another number of tasks than the
-    plan has devices: each would train the whole run, or wait for what never comes.
+    plan has devices: each would train the whole run, or wait for what never comes. Of other launchers more than one
+    process is refused whatever the plan has: `repro run` starts its processes itself, or calls `srun`.
     """
-    tasks = _number(environ, "SLURM_NTASKS") if "SLURM_PROCID" in environ else 1
+    for key, name in OTHERS.items():
+        if environ.get(key) and (others := _number(environ, key)) > 1:
+            raise _misfit(alias, devices, nodes, f"{name} started {others} process(es)", key)
+    tasks = _tasks(environ)
     if tasks == 1 and nodes == 1:
         return World(devices, devices, launcher="here" if devices > 1 else "none")
     in_step = "SLURM_STEP_ID" in environ and _number(environ, "SLURM_STEP_ID") < RESERVED_STEPS
@@ -84,12 +90,21 @@ def find_world(alias: str, devices: int, nodes: int, environ: Mapping[str, str])
     return world
 
 
-def _misfit(alias: str, devices: int, nodes: int, found: str) -> ConfigError:
+def _tasks(environ: Mapping[str, str]) -> int:
+    """How many of us Slurm says that it has started; sbatch without --ntasks says nothing, and starts one."""
+    if not environ.get("SLURM_PROCID"):
+        return 1
+    return _number(environ, "SLURM_NTASKS") if environ.get("SLURM_NTASKS") else 1 + _number(environ, "SLURM_PROCID")
+
+
+def _misfit(alias: str, devices: int, nodes: int, found: str, key: str = "SLURM_NTASKS") -> ConfigError:
     message = f"the plan has {devices} device(s) on {nodes} node(s) for this run; {found}"
     mend = "use one task, or as many as devices"
-    if nodes > 1:
+    if key in OTHERS:
+        mend = "start `repro run` once, without it and its variables: it starts what the plan wants"
+    elif nodes > 1:
         mend = f"use `srun --nodes={nodes} --ntasks={devices} --ntasks-per-node={devices // nodes}`"
-    return ConfigError([Problem("SLURM_NTASKS", None, alias, f"{message}; {mend}")])
+    return ConfigError([Problem(key, None, alias, f"{message}; {mend}")])
 
 
 def _number(environ: Mapping[str, str], key: str, default: int | None = None) -> int:

@@ -12,12 +12,14 @@ from repro.spec.claims import check_claims, known_names
 from repro.spec.data import Sources
 from repro.spec.errors import BadDataError, ConfigError, Problem, ReproError, problem_error
 from repro.spec.fetching import Encoders
-from repro.spec.load import Configuration, load_configuration, read_experiment, reference_problems, title_warnings
+from repro.spec.load import Configuration, load_configuration, read_experiment, reference_problems
 from repro.spec.methods import read_method
 from repro.spec.overrides import load_merged
-from repro.spec.paths import Root, find_root, is_inside
-from repro.spec.reading import load, read_json
+from repro.spec.paths import Root, find_root, refuse_link_out
+from repro.spec.reading import load, read_json, read_yaml
+from repro.spec.stated import title_warnings
 from repro.verbs.output import say
+from repro.verbs.profile import check_profile, is_profile
 
 CATALOGUES: dict[str, Any] = {
     "suite": Suite,
@@ -58,8 +60,7 @@ def _expand(path: Path) -> list[Path]:
 def check_file(path: Path, root: Root, configuration: Configuration) -> None:
     """Checks one file; the kind follows from suffix, folder and name."""
     name = root.named(path)
-    if path.is_symlink() and not is_inside(path, path.parent):
-        raise problem_error(ConfigError, name, "", "is a symbolic link that leads out of its folder")
+    refuse_link_out(path, name)
     if path.suffix == ".json":
         problems = record_problems(read_json(path, MAX_RECORD_BYTES, name), name)
         if problems:
@@ -70,12 +71,16 @@ def check_file(path: Path, root: Root, configuration: Configuration) -> None:
         _check_tokens(path, name)
     elif path.suffix not in (".yaml", ".yml"):
         raise problem_error(ConfigError, name, "", "is neither .yaml, .json, a method's .py nor a token file's .bin")
+    elif path.parent.name == "slurm":
+        check_profile(read_yaml(path, name))
     elif path.parent.name == "claims":
         check_claims(path, name, known_names(configuration))
     elif path.stem == "local":
         load_merged(Suite, [root.config / "suite.yaml", path], ["config/suite.yaml", name])
     elif path.stem in CATALOGUES:
         load(CATALOGUES[path.stem], path, name)
+    elif is_profile((document := read_yaml(path, name)).value):
+        check_profile(document)
     else:
         _check_experiment(path, root, configuration)
 

@@ -13,6 +13,7 @@ from repro.spec.fetching import Fetch
 from repro.spec.hashing import short
 from repro.spec.load import load_configuration
 from repro.spec.paths import Root, find_root
+from repro.spec.sets import LabelledSource
 from repro.verbs.output import columns, emit, say
 
 
@@ -84,7 +85,8 @@ def prepare_source(name: str, workers: int | None = None) -> None:
         folder = prepare(root, name, source, digest(source, root), workers)
         near = load_manifest(root, digest(source, root))["leakage"].get("near", 0)
         if near:
-            say(f"{name}: {near} validation documents are nearly in the training text; see leakage.json")
+            which = f"`repro data leakage {name} --out FILE` writes which"
+            say(f"{name}: {near} validation documents are nearly in the training text; {which}")
     else:
         from repro.data.sets import prepare_set
 
@@ -93,7 +95,10 @@ def prepare_source(name: str, workers: int | None = None) -> None:
 
 
 def verify_source(name: str) -> None:
-    """Compares the prepared files with their hashes; BadDataError lists what differs."""
+    """Compares the prepared files with their hashes, and a local folder with its manifest.
+
+    Raises BadDataError with what differs.
+    """
     root, source = _source(name)
     sha256 = digest(source, root)
     folder = root.scratch / "data" / short(sha256)
@@ -101,23 +106,27 @@ def verify_source(name: str) -> None:
         message = f"the data are not prepared; run `repro data prepare {name}`"
         raise problem_error(MissingError, root.shown(folder), name, message)
     if isinstance(source, DataSource):
-        from repro.data.prepare import verify
+        from repro.data.prepare import load_manifest, verify
+        from repro.data.sources import check_prepared
 
-        problems = verify(root, sha256)
+        if problems := verify(root, sha256):
+            raise BadDataError(problems)
+        check_prepared(root, name, source, load_manifest(root, sha256))
     else:
+        from repro.data import sets
         from repro.data.arrays import set_problems
 
-        problems = set_problems(root, sha256)
-    if problems:
-        raise BadDataError(problems)
+        if problems := set_problems(root, sha256):
+            raise BadDataError(problems)
+        sets.check_prepared(root, name, source, sha256)
     say(f"{name}: verified")
 
 
 def leakage(name: str, out: Path, workers: int | None = None) -> None:
     """Compares the documents of both splits as they stand in the token files; refuses an overlap (exit 65).
 
-    Near duplicates are counted and the nearest named, in `out` and on standard error. Of a set that is no text, what
-    its manifest says of it is written.
+    Near duplicates are counted and the nearest named, in `out` and on standard error. A set of sentences is compared
+    too; what its manifest counts is written.
     """
     root, source = _source(name)
     sha256 = digest(source, root)
@@ -125,7 +134,10 @@ def leakage(name: str, out: Path, workers: int | None = None) -> None:
         found = _text_leakage(root, source, sha256, workers)
     else:
         from repro.data.arrays import load_set_manifest
+        from repro.data.sets import load_labelled
 
+        if isinstance(source, LabelledSource):
+            load_labelled(root, sha256)
         found = {"kind": source.kind, "overlap": load_set_manifest(root, sha256)["report"].get("overlap")}
     replace_text(out, json.dumps(found, indent=1, sort_keys=True) + "\n")
 

@@ -17,7 +17,7 @@ from repro.spec.errors import ReproError
 from repro.spec.paths import Root, is_inside
 from repro.spec.reading import read_yaml
 from repro.verbs.finding import Line, ask, one_line
-from repro.verbs.profile import profile_problems, rule_problems
+from repro.verbs.profile import lint
 
 SQUEUE = "put `slurm-status-command: squeue` and `slurm-no-account: true` into slurm/config.yaml"
 # File systems that many machines mount; any other is taken for a disk of this machine.
@@ -28,11 +28,13 @@ def examine(root: Root) -> list[Line]:
     """Whether this is a cluster, whether it answers, and what of it would trap a campaign."""
     lines = inherited()
     if shutil.which("sbatch") is None:
-        return [*lines, Line("ok", "slurm", "no sbatch on PATH: not a cluster, or not one for this user")]
+        lines.append(Line("ok", "slurm", "no sbatch on PATH: not a cluster, or not one for this user"))
+        return [*lines, requests(root)]
     status, text = ask("sinfo", "-h", "-o", "%P")
     if status:
         mend = "ask the cluster's people; local runs (snakemake -c2) need no Slurm"
-        return [*lines, Line("fail", "slurm", f"sbatch is there, but sinfo: {text or 'no answer'}", mend)]
+        lines.append(Line("fail", "slurm", f"sbatch is there, but sinfo: {text or 'no answer'}", mend))
+        return [*lines, requests(root)]
     lines.append(Line("ok", "slurm", f"partitions: {text or 'none'}"))
     return [*lines, job_states(root), requests(root), *file_system(root), *nodes(), *preemption(), *place()]
 
@@ -73,14 +75,12 @@ def _profile(root: Root) -> dict[str, Any]:
 
 
 def requests(root: Root) -> Line:
-    """Whether profile and rules ask for GPUs and time in a way that reaches Slurm."""
-    problems = [f"slurm/config.yaml: {problem}" for problem in profile_problems(_profile(root))]
-    for path in sorted((root.path / "workflow" / "rules").glob("*.smk")):
-        problems += [f"{root.shown(path)}: {problem}" for problem in rule_problems(path.read_text("utf-8"))]
+    """Whether profile and rules ask for GPUs and time in a way that reaches Slurm; files say so without one."""
+    problems = lint(root)
     if problems:
         more = f" (and {len(problems) - 1} more)" if problems[1:] else ""
-        mend = "ask for a GPU by `gpu: 1` or by one unquoted gres, for time with a unit, as in '30m'"
-        return Line("fail", "slurm requests", one_line(problems[0]) + more, mend)
+        mend = "`repro check-config slurm` lists a profile's; GPUs by `gpu: 1` or one unquoted gres, time as in '30m'"
+        return Line("fail", "slurm requests", one_line(str(problems[0])) + more, mend)
     return Line("ok", "slurm requests", "every key is one that the executor knows")
 
 

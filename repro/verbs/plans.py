@@ -13,6 +13,7 @@ from repro.spec.catalogue import TierTask
 from repro.spec.errors import ConfigError, problem_error, suggest
 from repro.spec.paths import find_root
 from repro.spec.reading import Document
+from repro.spec.stated import title_warnings
 from repro.verbs.output import columns, emit, say
 
 
@@ -20,6 +21,9 @@ def plan(tier: str | None, experiments: list[str] | None, methods: list[str] | N
     """Prints the planned runs; with `cost` also what they take in all."""
     root = find_root()
     whole = build_plan(root, tier, experiments, methods)
+    for name in whole.cells:
+        for warning in title_warnings(whole.configuration.experiments[name], whole.configuration.documents[name]):
+            say(f"warning: {warning}")
     index = load_index(root)
     index.refuse_problems()
     rows = [(run, "missing" if is_missing(whole, run, index) else "recorded") for run in whole.runs.values()]

@@ -2,86 +2,165 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from repro.spec.errors import shown
+from repro.cluster import faults
+from repro.spec.errors import ConfigError, Problem, ReproError, shown
+from repro.spec.paths import Root
+from repro.spec.reading import Document, Path_, read_text, read_yaml
 
-# Read by Snakemake itself or by its Slurm executor; any other key is legal, and ignored.
-KNOWN = frozenset(
+# Keys of a profile that may hold a mapping; Snakemake passes over a mapping under any other, without a word.
+PAIRED = frozenset(
     (
-        *("cluster", "clusters", "constraint", "cpus_per_gpu", "cpus_per_task", "disk", "disk_mb", "disk_mib", "gpu"),
-        *("gpu_model", "gres", "mem", "mem_mb", "mem_mb_per_cpu", "mem_mib", "mpi", "nodes", "qos", "runtime"),
-        *("slurm_account", "slurm_cluster", "slurm_extra", "slurm_partition", "tasks", "tasks_per_gpu"),
-        *("tasks_per_node", "tmpdir"),
+        *("batch", "config", "consider-ancient", "default-resources", "group-components", "groups", "resources"),
+        *("set-resource-scopes", "set-resources", "set-scatter", "set-threads"),
     )
 )
-_GRES = re.compile(r"[A-Za-z0-9_]+(:[A-Za-z0-9_.]+)?(:\d+[TGM]?)?")
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([dhms])")
-_MINUTES = {"d": 1440.0, "h": 60.0, "m": 1.0, "s": 1 / 60}
+MAX_RULE_BYTES = 1 << 20
+_BLOCK = re.compile(r"^([ \t]+)resources:(.*\n(?:[ \t]*(?:#.*)?\n|\1[ \t]+.*\n)*)", re.MULTILINE)
 
 
-def minutes(value: Any) -> float | None:
-    """Minutes that a walltime stands for; a bare number is one of minutes; None if it is no walltime."""
-    text = str(value).strip()
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
-    parts = _PART.findall(text)
-    if not parts or _PART.sub("", text).strip():
-        return None
-    return sum(float(number) * _MINUTES[unit] for number, unit in parts)
+@dataclass
+class Request:
+    """What one rule asks for, or all that say nothing else (`default`), and where each key stands."""
+
+    asked: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, Path_] = field(default_factory=dict)
 
 
-def resource_problems(asked: Mapping[str, Any], gpu_needed: bool = False) -> list[str]:
-    """Problems of one request; `gpu_needed` for a training that is planned for a GPU."""
+class Profile:
+    """A profile's requests by rule, and what is wrong with its shape."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.problems: list[Problem] = []
+        self.requests: dict[str, Request] = {}
+        value = document.value if document.value is not None else {}
+        if not isinstance(value, dict):
+            self.refuse((), "is no mapping of options")
+            return
+        for key in value:
+            self._option(str(key), value[key])
+        for key, part, place in self._pairs(value.get("default-resources"), ("default-resources",)):
+            self._ask("default", key, part, place)
+        self._rules(value.get("set-resources"), ("set-resources",))
+
+    def refuse(self, path: Path_, message: str) -> None:
+        """Notes a problem with what stands at `path`."""
+        key = shown(".".join(str(part) for part in path))
+        self.problems.append(Problem(*self.document.place(path), key, message))
+
+    def _option(self, key: str, value: Any) -> None:
+        if key.startswith("__"):  # words of the template language that Snakemake reads a profile with
+            return
+        if "_" in key:
+            self.refuse((key,), f"no option of Snakemake; write {shown(key.replace('_', '-'))}")
+        elif isinstance(value, dict) and key not in PAIRED:
+            self.refuse((key,), "Snakemake ignores a mapping here")
+
+    def _rules(self, rules: Any, path: Path_) -> None:
+        if not isinstance(rules, dict):
+            for key, part, place in self._pairs(rules, path):
+                rule, _, name = key.partition(":")
+                self._ask(rule, name, part, place)
+            return
+        for rule, asked in rules.items():
+            if not isinstance(asked, dict):
+                self.refuse((*path, str(rule)), f"{shown(asked)} is no mapping of resources")
+                continue
+            for key, part, place in self._pairs(asked, (*path, str(rule))):
+                self._ask(str(rule), key, part, place)
+
+    def _ask(self, rule: str, key: str, value: Any, place: Path_) -> None:
+        request = self.requests.setdefault(rule, Request())
+        request.asked[key], request.places[key] = value, place
+
+    def _pairs(self, value: Any, path: Path_) -> Iterator[tuple[str, Any, Path_]]:
+        """(key, value, place); Snakemake takes a mapping, or KEY=VALUE once or in a list."""
+        if isinstance(value, dict):
+            yield from ((str(key), part, (*path, str(key))) for key, part in value.items())
+            return
+        for number, part in enumerate(value if isinstance(value, list) else [] if value is None else [value]):
+            form = r"[^=:]+:([^=:]+)=(.*)" if path == ("set-resources",) else r"([^=:]+)=(.*)"
+            place = (*path, number) if isinstance(value, list) else path
+            if not isinstance(part, str) or not re.fullmatch(form, part, re.DOTALL):
+                word = "RULE:KEY=VALUE" if path == ("set-resources",) else "KEY=VALUE"
+                self.refuse(place, f"{shown(part)}: neither a mapping nor {word}")
+                continue
+            key, _, text = part.partition("=")
+            quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+            yield key, text[1:-1] if quoted else text, place
+
+    def all_problems(self) -> list[Problem]:
+        """Those of its shape and those of its requests."""
+        found = list(self.problems)
+        for rule, request in self.requests.items():
+            where = "default-resources" if rule == "default" else f"set-resources.{rule}"
+            for key, message in faults(request.asked):
+                place = self.document.place(request.places[key.split(" and ")[0]])
+                found.append(Problem(*place, shown(f"{where}.{key}"), message))
+        return found
+
+
+def is_profile(value: Any) -> bool:
+    """Whether a file's content is that of a profile, wherever it lies."""
+    return isinstance(value, dict) and bool({"executor", "default-resources", "set-resources"} & set(value))
+
+
+def profile_problems(document: Document) -> list[Problem]:
+    """All problems of a profile, each with its line."""
+    return Profile(document).all_problems()
+
+
+def check_profile(document: Document) -> None:
+    """Raises ConfigError with all problems of a profile."""
+    if problems := profile_problems(document):
+        raise ConfigError(problems)
+
+
+def rule_problems(text: str, file: str) -> list[Problem]:
+    """Problems of what the rules of one file ask for, as far as it can be told without running them."""
     problems = []
-    for key in sorted(set(asked) - KNOWN):
-        end = "would run without a GPU" if "gpu" in key else "is ignored"
-        problems.append(f"{shown(key)}: key not known to the executor, {end}")
-    gres = asked.get("gres")
-    if gres is not None and not _GRES.fullmatch(str(gres)):
-        word = "nested quotes" if str(gres)[:1] in "'\"" else "is no NAME[:TYPE][:COUNT]"
-        problems.append(f"gres: {shown(gres)}: {word}")
-    gpu = asked.get("gpu") or asked.get("gpu_model")
-    if gpu and "gpu" in str(gres or ""):
-        problems.append("gpu and gres: two GPU requests")
-    if gpu_needed and not gpu and "gpu" not in str(gres or ""):
-        problems.append("no GPU request")
-    if "runtime" in asked:
-        value = asked["runtime"]
-        if minutes(value) is None:
-            problems.append(f"runtime: {shown(value)} is no walltime")
-        elif re.fullmatch(r"[\d.]+", str(value).strip()):
-            problems.append(f"runtime: {shown(value)}: a bare number; write a unit, as in '{value}m'")
+    for block in _BLOCK.finditer(text + "\n"):
+        first = text.count("\n", 0, block.start()) + 1
+        try:
+            call = ast.parse(f"f({block.group(2)})", mode="eval").body
+        except SyntaxError:
+            problems.append(Problem(file, first, "resources", "cannot be read"))
+            continue
+        assert isinstance(call, ast.Call)
+        lines = {word.arg: first + word.lineno - 1 for word in call.keywords if word.arg}
+        asked = {word.arg: _literal(word.value) for word in call.keywords if word.arg}
+        for key, message in faults(asked):
+            problems.append(Problem(file, lines[key.split(" and ")[0]], key, message))
     return problems
 
 
-def _pairs(value: Any) -> dict[str, Any]:
-    """A request as a mapping; Snakemake also takes a list of KEY=VALUE."""
-    if isinstance(value, Mapping):
-        return {str(key): part for key, part in value.items()}
-    return dict(str(part).split("=", 1) for part in value or [] if "=" in str(part))
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
 
 
-def requests(profile: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name of a rule or `default`, what is asked for) of a profile."""
-    yield "default", _pairs(profile.get("default-resources"))
-    rules = profile.get("set-resources") or {}
-    if isinstance(rules, Mapping):
-        yield from ((str(rule), _pairs(asked)) for rule, asked in rules.items())
-        return
-    for item in rules:
-        rule, _, pair = str(item).partition(":")
-        yield rule, _pairs([pair])
+def lint(root: Root) -> list[Problem]:
+    """Problems of this checkout's profile and of its rules."""
+    problems: list[Problem] = []
+    rules = [root.path / "Snakefile", *sorted((root.path / "workflow" / "rules").glob("*.smk"))]
+    for path in [*sorted((root.path / "slurm").glob("*.yaml")), *rules]:
+        try:
+            problems += _file_problems(path, root.shown(path)) if path.exists() else []
+        except ReproError as error:
+            problems += error.problems
+    return problems
 
 
-def profile_problems(profile: Mapping[str, Any]) -> list[str]:
-    """All problems of a profile's requests, with the rule that they are for."""
-    return [f"{rule}: {problem}" for rule, asked in requests(profile) for problem in resource_problems(asked)]
-
-
-def rule_problems(text: str) -> list[str]:
-    """GPU requests of a rule file's text under a key that the executor does not know."""
-    keys = re.findall(r"^\s+(\w*gpu\w*)\s*=", text, re.MULTILINE)
-    return [problem for key in dict.fromkeys(keys) for problem in resource_problems({key: 1})]
+def _file_problems(path: Path, name: str) -> list[Problem]:
+    if path.suffix == ".yaml":
+        return profile_problems(read_yaml(path, name))
+    return rule_problems(read_text(path, MAX_RULE_BYTES, file=name), name)

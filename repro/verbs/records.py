@@ -22,14 +22,15 @@ def _files(paths: list[Path], root: Root) -> Iterator[Path]:
     """Record files named by `paths`, or all of this checkout."""
     for path in paths or [folder for folder in (root.records, root.scratch_records) if folder.is_dir()]:
         if path.is_dir():
-            yield from sorted(p for p in path.rglob("*.json") if not p.name.startswith("."))
+            found = (p for p in path.rglob("*") if p.is_symlink() or p.suffix == ".json")
+            yield from sorted(p for p in found if not p.name.startswith("."))
         else:
             yield path
 
 
 def _read(path: Path, root: Root, problems: list[Problem]) -> dict[str, Any] | None:
     """One record, checked; None and its problems otherwise."""
-    name = root.named(path)
+    name = str(path) if path.is_symlink() else root.named(path)
     try:
         if path.is_symlink():
             raise problem_error(BadDataError, name, "", "is a symbolic link")

@@ -67,11 +67,15 @@ def seconds_left(asked: float | None) -> float | None:
 
 
 def _by_process(runs: list[Run]) -> list[list[Run]]:
-    """The number of threads decides bits and is fixed for a process; a run on several devices has its own ones."""
-    groups: dict[tuple[int, str], list[Run]] = {}
+    """The number of threads decides bits and is fixed for a process; a run on several devices has its own ones.
+
+    So has each method: what its file does to the process when it is imported stays among its own runs.
+    """
+    groups: dict[tuple[int, str, str], list[Run]] = {}
     for item in runs:
         own = item.id if item.cost.devices > 1 else ""
-        groups.setdefault((item.config["threads"], own), []).append(item)
+        method = item.method if item.kind == "train" else ""
+        groups.setdefault((item.config["threads"], own, method), []).append(item)
     return list(groups.values())
 
 

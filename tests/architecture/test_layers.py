@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "verbs": ANY,
     "cli": frozenset({"spec", "verbs", "bench"}),
     "bench": ANY,
-    "__main__": frozenset({"cli"}),
+    "__main__": frozenset({"cli", "verbs"}),
     "__init__": frozenset(),
 }
 TORCH_FREE = {

@@ -391,11 +391,6 @@ BROKEN = {
         "parameters",
         "(the object has 0.5 for both)",
     ),
-    "another method under a new name": (
-        changed("return x + branch(site.norm_in(x))", info='    "dt_zero": "identity",\n'),
-        "distinct",
-        "it is pre_ln, bit for bit",
-    ),
     "hook misspelt": (
         changed(RESULT, more="\n    def final_nrom(self, d, bias):\n        return self.norm(d, bias)\n"),
         "loads",

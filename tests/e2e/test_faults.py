@@ -22,20 +22,38 @@ HELD = []
 
 class Method(Base):
     norms = ("in",)
-    calls = 0
+    _calls = 0
+
+    def __init__(self, **params):
+        super().__init__(**params)
+        if self.fault not in ("none", "raise", "nan", "memory", "huge"):
+            raise ValueError(f"no fault is called {self.fault}")
 
     def step(self, x, branch, site):
         if site.layer == 0 and site.kind == "attn" and x.requires_grad:
-            self.calls += 1
-            if self.fault == "raise" and self.calls == 5:
+            self._calls += 1
+            if self.fault == "raise" and self._calls == 5:
                 raise ValueError("no such luck in /some/secret/place/file.py")
-            if self.fault == "nan" and self.calls > 3:
+            if self.fault == "nan" and self._calls > 3:
                 x = x * float("nan")
             if self.fault == "memory":
                 HELD.append(torch.ones(30_000_000, dtype=torch.float64))
             if self.fault == "huge":
                 HELD.append(torch.ones(10**14, dtype=torch.float64))
         return x + branch(site.norm_in(x))
+'''
+PEEKING = '''"""Sees the token that it has to guess."""
+
+from repro.nn.method_api import Method as Base
+
+INFO = {"title": "Peeking", "ref": "test", "tracks": ["lm"], "params": {}, "dt_zero": "none"}
+
+
+class Method(Base):
+    norms = ("in",)
+
+    def step(self, x, branch, site):
+        return x + branch(site.norm_in(x)) + x.roll(-1, 1)
 '''
 EXPECTED = {"none": "complete", "raise": "failed", "nan": "diverged", "memory": "oom", "huge": "oom"}
 
@@ -46,9 +64,10 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
     made = Suite.make(
         tmp_path_factory.mktemp("faults") / "clone",
         seeds=1,
-        methods=["pre_ln", *({"name": "faulty", "fault": fault} for fault in EXPECTED)],
+        methods=["pre_ln", "peeking", *({"name": "faulty", "fault": fault} for fault in EXPECTED)],
     )
     (made.path / "repro" / "methods" / "faulty.py").write_text(FAULTY)
+    (made.path / "repro" / "methods" / "peeking.py").write_text(PEEKING)
     settings = made.path / "config" / "suite.yaml"
     settings.write_text(settings.read_text("utf-8").replace("keep_weights: all", "keep_weights: none"), "utf-8")
     made.snakemake()
@@ -70,6 +89,15 @@ def test_every_end_is_a_record_with_its_status(suite: Suite) -> None:
         assert (record["status_detail"]["reason"] is None) == (fault == "none")
 
 
+def test_a_method_that_breaks_the_contract_has_no_number(suite: Suite) -> None:
+    """It would be the best of all: nobody has to think of `repro method check`."""
+    (record,) = [one for one in suite.records().values() if one["method"] == "peeking"]
+    assert (record["status"], record["budget"]["steps"]) == ("failed", 0)
+    assert "breaks the contract of methods: causality" in record["status_detail"]["reason"]
+    tried = suite.repro("run", record["id"], "--steps", "2", "--no-record")
+    assert "breaks the contract of methods: causality" in tried.stderr, "a try-out is warned and goes on"
+
+
 def test_reasons_say_what_happened_and_no_path(suite: Suite) -> None:
     found = trainings(suite)
     assert "no such luck in file.py" in found["raise"]["status_detail"]["reason"]
@@ -86,11 +114,12 @@ def test_a_diverged_run_is_not_measured(suite: Suite) -> None:
 def test_tables_show_every_row(suite: Suite) -> None:
     with open(suite.path / "results" / "tables" / "smoke" / "paper_a.csv", newline="") as stream:
         rows = {row["cell"]: row for row in csv.DictReader(stream)}
-    assert len(rows) == 6
+    assert len(rows) == 7
     assert rows["faulty-faultnan"]["diverged"] == "1"
     for fault in ("raise", "memory", "huge"):
         assert rows[f"faulty-fault{fault}"]["failed"] == "1"
         assert rows[f"faulty-fault{fault}"]["val_loss_n"] in ("0", "none")
+    assert rows["peeking"]["failed"] == "1"
     assert rows["faulty"]["complete"] == rows["pre_ln"]["complete"] == "1"
 
 
@@ -106,7 +135,7 @@ def test_failures_are_tried_once_more_when_asked_and_nothing_else_is(suite: Suit
     told = json.loads(suite.repro("status", "--tier", "smoke", "--json").stdout)
     assert {item["id"] for item in told["failures"]} == bad
     assert all(item["reason"] and item["log"].startswith("scratch/logs/") for item in told["failures"])
-    assert (told["planned"], told["missing"], told["running"]) == (6, 0, [])
+    assert (told["planned"], told["missing"], told["running"]) == (7, 0, [])
     assert suite.repro("retry", "--tier", "smoke", code=64).stdout == ""
     listed = suite.repro("retry", "--failed", "--tier", "smoke").stdout.splitlines()
     assert {line.split()[0] for line in listed} == bad

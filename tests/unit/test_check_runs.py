@@ -61,6 +61,65 @@ def test_parameters_keep_their_types_and_unknown_ones_are_refused() -> None:
     assert like_default("x", [1, 2], [0.5]) == [1.0, 2.0]
 
 
+def test_what_every_check_and_the_configuration_say_of_parameters_is_in_range() -> None:
+    for found in CHECKS.values():
+        assert with_params(found, found.info.params) == found.info.params
+        assert set(found.info.words) | set(found.info.may_be_empty) <= set(found.info.params)
+        texts = {
+            key for key, value in found.info.params.items() if isinstance(value, str) or "inverse_d_qk" in str(value)
+        }
+        assert texts == set(found.info.words)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_no_size_or_count_of_any_check_may_be_zero_or_less(name: str) -> None:
+    for key, default in CHECKS[name].info.params.items():
+        bad: list[Any] = ["x", None, True, {}]
+        if isinstance(default, list):
+            bad += [[default[0], default[0]], [None], default[0]]
+            bad += [] if key in CHECKS[name].info.may_be_empty else [[]]
+        else:
+            bad += [[default]] + (
+                [] if isinstance(default, str) else [0, -1, -3, 1e301, 10**30 * (type(default) is int)]
+            )
+        for value in bad:
+            with pytest.raises(ValueError, match=key):
+                with_params(CHECKS[name], {key: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("a_step", {"depths": [0]}, "depths.0: 0 is out of range: 1 or more, 10000000 at most, is expected, as 6 is"),
+        ("a_step", {"depths": [6, 6.0]}, "depths: names 6 twice"),
+        ("d_rank_collapse", {"betas": []}, "betas: needs an item at least"),
+        ("d_rank_collapse", {"betas": [-0.5]}, "betas.0: -0.5 is out of range: 0 or more is expected"),
+        ("d_rank_collapse", {"starts": ["unit", "units"]}, 'starts: units is not known; did you mean "unit"?'),
+        ("d_rate", {"skip": "none"}, "skip: none is not known; known: attention, both"),
+        ("d_rate", {"step_seeds": [1, 1]}, "step_seeds: names 1 twice"),
+        ("d_rate", {"watch": [0]}, "watch.0: 0 is out of range"),
+        ("a_prenorm_growth", {"rho": 0}, "rho: 0 is out of range: above 0 is expected, as 1.2 is"),
+        ("b_convergence", {"cells": [[4, 0]]}, "cells.0.1: 0 is out of range"),
+        ("b_convergence", {"cells": [[4]]}, r"cells.0: \[4\] is no list of 2"),
+        ("b_convergence", {"cells": [4]}, "cells.0: 4 is no list of 2"),
+    ],
+)
+def test_a_parameter_out_of_range_is_refused_with_what_is_allowed(name: str, change: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says.replace("?", r"\?")):
+        with_params(CHECKS[name], change)
+
+
+def test_case_c01_a_whole_number_in_any_spelling_is_one() -> None:
+    found = CHECKS["d_rate"]
+    made = with_params(found, {"steps": 1e3, "betas": [0, 0.1 + 0.2, 1], "step_seeds": [0, 1e0], "watch": []})
+    assert (made["steps"], type(made["steps"])) == (1000, int)
+    assert (made["betas"], made["step_seeds"], made["watch"]) == ([0.0, 0.3, 1.0], [0, 1], [])
+    assert all(isinstance(beta, float) for beta in made["betas"])
+    assert with_params(CHECKS["b_convergence"], {"cells": [[16, 16.0]]})["cells"] == [[16, 16]]
+    plans = [plan_with(monotone(params=SMALL | {"d": size})) for size in (5, 5.0)]
+    assert plans[0].runs.keys() == plans[1].runs.keys()
+
+
 def test_a_grid_makes_cells_and_a_seed_a_run() -> None:
     plan = plan_with(monotone(grid={"d_qk": [8, 16, 32]}, params={"tokens": 6, "d": 4}))
     cells = plan.cells["d_small"]
@@ -136,6 +195,12 @@ def test_a_value_that_is_no_number_is_null_and_said(tmp_path: Path, monkeypatch:
             lambda v: v["smoke"]["check"]["params"].update(b_grim={}),
             "smoke.check.params.b_grim: b_grim is not known",
         ),
+        (
+            "config/tiers.yaml",
+            lambda v: v["smoke"]["check"]["params"].update(a_prenorm_growth={"layers": -3, "draws": 0}),
+            "smoke.check.params.a_prenorm_growth: layers: -3 is out of range",
+        ),
+        ("config/experiments/b_gram.yaml", lambda v: v.update(grid={"heads": [0]}), "grid.heads: heads: 0 is out of"),
         (
             "config/experiments/d_jena_beta.yaml",
             lambda v: v.update(data="openwebtext"),

@@ -18,19 +18,28 @@ from train_world import CONTEXT, HASH, SEQUENCES, config, job, run, same_bits, w
 
 from repro.spec.errors import BadDataError
 from repro.train import checkpoint as ckpt
+from repro.train import saving
 from repro.train.launch import recall
+from repro.train.saving import SaveError
+from repro.train.state import TrainState
 from tests.conftest import shared_case
 
 OTHER = "cd" * 32
 
 
 def content(full: str = HASH, mark: float = 1.0) -> dict[str, Any]:
-    return {"full_sha256": full, "model": {"w": torch.full((3,), mark)}, "state": "{}"}
+    plain = {"optimizer": {}, "rng": torch.get_rng_state(), "state": TrainState().as_text()}
+    return {"full_sha256": full, "model": {"w": torch.full((3,), mark)}} | plain
+
+
+def put(folder: Path, step: int, full: str = HASH, mark: float = 1.0) -> Path:
+    """A whole checkpoint of `step`."""
+    return ckpt.save(folder, step, content(full, mark) | {"state": TrainState(step=step).as_text()})
 
 
 def write(folder: Path, name: str, step: int, full: str = HASH) -> Path:
     """A whole checkpoint under a name of its own."""
-    path = ckpt.save(folder / "made", step, content(full, float(step)))
+    path = put(folder / "made", step, full, float(step))
     target = folder / name
     for suffix in (".pt", ".sha256"):
         path.with_suffix(suffix).rename(target.with_suffix(suffix))
@@ -43,7 +52,7 @@ def seal(path: Path) -> None:
 
 def test_what_was_saved_comes_back_and_two_are_kept(tmp_path: Path) -> None:
     for step in (1, 2, 30, 400):
-        ckpt.save(tmp_path, step, content(mark=float(step)))
+        put(tmp_path, step, mark=float(step))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "step-000000030.pt",
         "step-000000030.sha256",
@@ -58,12 +67,12 @@ def test_what_was_saved_comes_back_and_two_are_kept(tmp_path: Path) -> None:
 
 def test_files_that_were_passed_over_do_not_crowd_out_the_good_ones(tmp_path: Path) -> None:
     for step in (800, 900):
-        ckpt.save(tmp_path, step, content()).write_bytes(b"broken")
+        put(tmp_path, step).write_bytes(b"broken")
     for step in (1, 2, 3):
-        ckpt.save(tmp_path, step, content())
+        put(tmp_path, step)
     assert [path.name for path in sorted(tmp_path.glob("*.pt"))] == ["step-000000002.pt", "step-000000003.pt"]
     (tmp_path / "step-000000000.pt").mkdir()
-    ckpt.save(tmp_path, 4, content())
+    put(tmp_path, 4)
     best, _ = ckpt.newest(tmp_path, HASH)
     assert best is not None
     assert best["step"] == 4
@@ -149,8 +158,8 @@ DAMAGES = [
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_broken_or_hostile_file_is_passed_over_for_the_one_before(tmp_path: Path, name: str) -> None:
     mark = tmp_path / "ran"
-    ckpt.save(tmp_path, 5, content())
-    damage(name, ckpt.save(tmp_path, 9, content()), mark)
+    put(tmp_path, 5)
+    damage(name, put(tmp_path, 9), mark)
     best, passed = ckpt.newest(tmp_path, HASH)
     assert best is not None
     assert best["step"] == 5
@@ -176,21 +185,20 @@ def test_a_run_goes_on_past_a_broken_file_and_says_so(tmp_path: Path, name: str)
 def test_only_foreign_checkpoints_are_no_reason_for_a_fresh_start(tmp_path: Path) -> None:
     """Case T04: refused, unless the user asks for it by taking them away."""
     order = job(tmp_path)
-    ckpt.save(tmp_path / "ckpt", 9, content(OTHER))
+    put(tmp_path / "ckpt", 9, OTHER)
     warnings: list[Any] = []
     with pytest.raises(BadDataError, match="holds checkpoints of another configuration only") as caught:
         recall(order, warnings.append)
     assert caught.value.exit_code == 65
     assert str(tmp_path) not in str(caught.value)
-    ckpt.save(tmp_path / "ckpt", 3, content() | {"state": "{}"})
+    put(tmp_path / "ckpt", 3)
     state, found = recall(order, warnings.append)
     assert found is not None
-    assert found["step"] == 3
-    assert state.step == 0, "the state is the checkpoint's own text"
+    assert (found["step"], state.step) == (3, 3)
 
 
 def test_only_broken_checkpoints_mean_a_fresh_start_with_a_warning(tmp_path: Path) -> None:
-    damage("cut", ckpt.save(tmp_path / "ckpt", 9, content()), tmp_path)
+    damage("cut", put(tmp_path / "ckpt", 9), tmp_path)
     warnings: list[Any] = []
     state, found = recall(job(tmp_path), warnings.append)
     assert (state.step, found, len(warnings)) == (0, None, 1)
@@ -209,15 +217,17 @@ def test_a_checkpoint_is_data_only_and_loads_without_this_package(tmp_path: Path
 
 def test_a_save_that_fails_leaves_the_old_one_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Case T03."""
-    ckpt.save(tmp_path, 1, content())
+    put(tmp_path, 1)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        ckpt.save(tmp_path, 2, content())
+    with pytest.raises(SaveError, match="No space left"):
+        put(tmp_path, 2)
     monkeypatch.undo()
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["step-000000001.pt", "step-000000001.sha256"], "half of a file would fill the disk"
     best, passed = ckpt.newest(tmp_path, HASH)
     assert best is not None
     assert (best["step"], passed) == (1, [])
@@ -231,13 +241,72 @@ def test_a_full_disk_is_told_as_a_failed_save(tmp_path: Path, monkeypatch: pytes
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device", str(folder / "ckpt" / "x"))
 
-    monkeypatch.setattr(ckpt, "_fsync_write", full)
-    with pytest.raises(OSError, match="No space left") as caught:
+    monkeypatch.setattr(ckpt, "write_whole", full)
+    with pytest.raises(SaveError, match="No space left") as caught:
         run(folder, config(), checkpoint_share=1.0, checkpoint_longest=0.0)
     status, reason = failure(caught.value, tmp_path)
     assert status == "failed"
     assert reason.startswith("save_failed: OSError: [Errno 28] No space left on device")
     assert str(tmp_path) not in reason
+
+
+@pytest.mark.parametrize("number", [5, 13, 27, 30, 122])  # EIO, EACCES, EFBIG, EROFS, EDQUOT
+def test_whatever_the_disk_says_a_failed_save_is_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    from repro.train.faults import failure
+    from repro.train.outcome import save_weights
+
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number), str(tmp_path / "x"))
+
+    monkeypatch.setattr(saving.os, "fsync", refuse)
+    for attempt in (lambda: put(tmp_path, 1), lambda: save_weights(torch.nn.Linear(1, 1), tmp_path / "w")):
+        with pytest.raises(SaveError) as caught:
+            attempt()
+        status, reason = failure(caught.value, tmp_path)
+        assert status == "failed"
+        assert reason.startswith("save_failed: ")
+        assert str(tmp_path) not in reason
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_could_not_be_loaded_again_is_not_saved(tmp_path: Path) -> None:
+    """Case T06: a class of a method's own in its state."""
+
+    class Own:
+        pass
+
+    state = {"w": torch.zeros(1), "extra": {"own": [1, Own()]}}
+    with pytest.raises(TypeError, match=r"checkpoint\.model\.extra\.own\.1 is a Own; a checkpoint holds tensors"):
+        ckpt.save(tmp_path, 1, content() | {"model": state})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_half_written_is_cleared(tmp_path: Path) -> None:
+    (tmp_path / ".step-000000001.pt.123").write_bytes(b"half")
+    put(tmp_path, 2)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".pt", ".sha256"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "{"},
+        {"state": "{}"},
+        {"state": '{"step": 9, "unknown": 1}'},
+        {"state": None},
+        {"optimizer": None},
+        {"rng": None},
+        {"model": []},
+    ],
+)
+def test_a_whole_file_without_what_a_run_needs_is_passed_over(tmp_path: Path, change: dict[str, Any]) -> None:
+    put(tmp_path, 5)
+    ckpt.save(tmp_path, 9, content() | {"state": TrainState(step=9).as_text()} | change)
+    best, passed = ckpt.newest(tmp_path, HASH)
+    assert best is not None
+    assert (best["step"], len(passed)) == (5, 1)
 
 
 def test_final_weights_are_checked_when_they_are_loaded(tmp_path: Path) -> None:
@@ -298,7 +367,7 @@ def test_a_broken_file_that_is_set_aside_crowds_out_no_good_one(tmp_path: Path) 
     """10 is good, 20 is cut: after 15 and 25 both of these are there, not 20 and 25."""
     folder = tmp_path / "ckpt"
     for step in (10, 20):
-        ckpt.save(folder, step, content())
+        put(folder, step)
     damage("cut", folder / "step-000000020.pt", tmp_path)
     write(folder, "step-000000030.pt", 30, OTHER)
     _, found = recall(job(tmp_path), lambda _: None, tidy=True)
@@ -307,7 +376,7 @@ def test_a_broken_file_that_is_set_aside_crowds_out_no_good_one(tmp_path: Path) 
     assert (folder / "step-000000020.broken").is_file()
     assert (folder / "step-000000030.pt").is_file(), "a foreign one is the user's to remove"
     for step in (15, 25):
-        ckpt.save(folder, step, content())
+        put(folder, step)
     good = [path.name for path in sorted(folder.glob("step-*.pt")) if ckpt.newest(folder, HASH)[0] is not None]
     assert good[:2] == ["step-000000015.pt", "step-000000025.pt"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -227,3 +228,94 @@ def test_help_and_plan_never_import_what_is_slow(shared: Checkout) -> None:
         slow = {"torch", "lightning", "transformers", "datasets", "pandas", "matplotlib"}
         slow |= {"scipy"} if words[0] != "claims" else set()
         assert loaded & slow == set(), words
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("check-config", f"{LONG}{ending}") for ending in ("", ".yaml", ".json", ".py", ".bin")),
+        ("report", "--log", LONG),
+        ("report", "--log", "nowhere/at/all"),
+        ("report", "--log", "config"),
+        *(("records", verb, LONG) for verb in ("list", "validate", "import")),
+        ("records", "show", f"{LONG}.json"),
+        ("diff", f"{LONG}.json", f"{LONG}.json"),
+    ],
+    ids=lambda words: " ".join(words)[:30],
+)
+def test_a_path_that_no_system_takes_is_one_line_and_a_usage_error(
+    words: tuple[str, ...], shared: Checkout, repro_main: Main
+) -> None:
+    code, out, err = repro_main(shared, *words)
+    assert (code, out) == (64, "")
+    assert len(err.splitlines()) == 1
+    assert len(err) < 300
+
+
+def test_a_root_that_no_system_takes_is_a_usage_error(shared: Checkout) -> None:
+    done = shared.repro("plan", REPRO_ROOT=LONG)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (64, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EACCES, 64), (errno.ELOOP, 64), (errno.ENOSPC, 73), (errno.EROFS, 73)]
+)
+def test_what_the_system_refuses_has_the_contracts_code(
+    number: int, code: int, shared: Checkout, repro_main: Main, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number), f"/a/{LONG}")
+
+    monkeypatch.setattr("repro.verbs.plans.plan", refuse)
+    found, out, err = repro_main(shared, "plan")
+    assert (found, out) == (code, "")
+    assert os.strerror(number) in err
+    assert len(err) < 200
+
+
+def test_a_fault_that_is_not_the_users_keeps_its_traceback(
+    shared: Checkout, repro_main: Main, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ChildProcessError(errno.ECHILD, "no child")
+
+    monkeypatch.setattr("repro.verbs.plans.plan", fail)
+    with pytest.raises(ChildProcessError):
+        repro_main(shared, "plan")
+
+
+EARLY = """
+import os, signal, sys, types
+sys.modules["repro.cli"] = types.SimpleNamespace(main=lambda: os.kill(os.getpid(), signal.Signals[sys.argv[2]]))
+from repro.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "code", "said"),
+    [
+        *(
+            ("run", name, 75, f"stopped by {name}: the same command goes on\n")
+            for name in ("SIGTERM", "SIGINT", "SIGUSR1")
+        ),
+        ("plan", "SIGINT", 130, "stopped by the keyboard\n"),
+    ],
+)
+def test_case_t02_a_signal_before_anything_is_under_way(verb: str, name: str, code: int, said: str) -> None:
+    """While the command line is still being imported; a scheduler takes 75 for what can go on."""
+    done = subprocess.run([sys.executable, "-c", EARLY, verb, name], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
+
+
+def test_the_keyboard_stops_a_verb_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, shared: Checkout, repro_main: Main
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("repro.verbs.plans.plan", interrupted)
+    assert repro_main(shared, "plan") == (130, "", "stopped by the keyboard\n")

@@ -11,8 +11,9 @@ import pytest
 
 from repro.plan import build_plan
 from repro.spec.errors import ConfigError
-from repro.spec.load import load_configuration, read_experiment, title_warnings
+from repro.spec.load import load_configuration, read_experiment
 from repro.spec.paths import Root, find_root
+from repro.spec.stated import title_warnings
 from tests.conftest import Checkout, shared_case
 
 Main = Callable[..., tuple[int, str, str]]
@@ -43,7 +44,7 @@ SLIPS = {
     ),
     "method_without_name": (EXPERIMENT, r"name: peri_ln, dt", "dt", "methods.3.name", "is missing"),
     "method_number": (EXPERIMENT, r"^methods: \[pre_ln", "methods: [3", "methods.0", "3: "),
-    "method_twice": (EXPERIMENT, r"^methods: \[pre_ln", "methods: [pre_ln, pre_ln", "model", "are one and the same"),
+    "method_twice": (EXPERIMENT, r"^methods: \[pre_ln", "methods: [pre_ln, pre_ln", "methods", "are one and the same"),
     "no_method": (EXPERIMENT, r"^methods: \[.*", "methods: []", "methods", "at least 1"),
     "model": (EXPERIMENT, r"gpt2_355m", "gpt2_356m", "model.1", 'did you mean "gpt2_355m"?'),
     "model_twice": (EXPERIMENT, r"gpt2_355m", "gpt2_124m", "model", "names gpt2_124m twice"),
@@ -70,6 +71,8 @@ SLIPS = {
     "too_many_looks": (EXPERIMENT, r"^seeds", "validations: 101\nseeds", "validations", "less than or equal to 100"),
     "rate_twice": (EXPERIMENT, r"lr: 6\.0e-4", "lr: [6.0e-4, 0.0006]", "optimizer.lr", "names 0.0006 twice"),
     "no_rate": (EXPERIMENT, r"lr: 6\.0e-4", "lr: []", "optimizer.lr", "at least 1"),
+    "word_for_boolean": (MODELS, r"^(gpt_d64_l4: \{)", r'\1bias: "yes", ', "gpt_d64_l4.bias", "valid boolean"),
+    "number_for_boolean": (MODELS, r"^(gpt_d64_l4: \{)", r"\1tied: 0, ", "gpt_d64_l4.tied", "valid boolean"),
     "list_for_block": (EXPERIMENT, r"^schedule: \{.*", "schedule: [cosine]", "schedule", "dictionary"),
     "name": (EXPERIMENT, r"^name: a_quality", "name: a_qualitx", "name", "must equal the file's name, a_quality"),
     "name_markup": (EXPERIMENT, r"^name: a_quality", 'name: "<img src=x>"', "name", "should match pattern"),
@@ -177,7 +180,7 @@ def test_a_slip_is_refused_by_file_line_and_key(name: str, checkout: Checkout, r
         assert says in lines[0], err
         place = re.match(r"(config/\S+?):(\d+): ", lines[0])
         assert place, err
-        where = 5 if name == "method_twice" else line if "\n" not in SLIPS[name][2] else int(place[2])
+        where = line if "\n" not in SLIPS[name][2] else int(place[2])
         near = range(where - 8, where + 1) if says == "leads out of its package" or name == "source_needs" else [where]
         assert (place[1], int(place[2]) in near) == (file, True), err
 
@@ -268,9 +271,31 @@ def test_what_does_not_fit_together_is_refused(
     code, out, err = repro_main(checkout, "plan", "--tier", "smoke")
     assert (code, out) == (64, "")
     assert re.search(
-        rf"^config/experiments/a_quality\.yaml:\d+: model: at tier smoke: {re.escape(says)}$", err, re.MULTILINE
+        rf"^config/experiments/a_quality\.yaml:\d+: (model|batch_tokens): at tier smoke: {re.escape(says)}", err, re.M
     )
     assert len(err.splitlines()) >= 2, "all experiments that it concerns are named"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new", "says"),
+    [
+        (
+            r"^methods: .*",
+            "methods: [{name: peri_ln, dt: 0.1}, {name: peri_ln, dt: 0.10}]",
+            "methods: .* one and the same",
+        ),
+        (r"^tokens: .*", "tokens: 1000", "tokens: .*1000 tokens are less than one step of 245760"),
+        (r"^batch_tokens: .*", "batch_tokens: 245761", "batch_tokens: .*245761 tokens a step are no multiple of the"),
+    ],
+)
+def test_what_does_not_fit_is_told_at_its_own_line(
+    checkout: Checkout, repro_main: Main, pattern: str, new: str, says: str
+) -> None:
+    checkout.replace("config/experiments/a_stability.yaml", pattern, new)
+    line = (checkout.path / "config/experiments/a_stability.yaml").read_text().splitlines().index(new) + 1
+    code, _, err = repro_main(checkout, "plan", "--tier", "paper")
+    assert code == 64
+    assert re.search(rf"^config/experiments/a_stability\.yaml:{line}: {says}", err, re.MULTILINE), err
 
 
 def test_case_t09_tokens_of_a_step_are_kept_or_refused(checkout: Checkout, repro_main: Main) -> None:
@@ -296,6 +321,16 @@ def test_case_t09_tokens_of_a_step_are_kept_or_refused(checkout: Checkout, repro
         ("lr 1.2.3", ["says lr 1.2"]),
         ("lr 1e999", ["says lr 1e999"]),
         ("better 5 blurt3", []),
+        ("lr: 0.002", ["says lr 0.002, the experiment has [0.0006]"]),
+        ("lr=.002", ["says lr .002"]),
+        ("lr .0006, lr=6e-4, lr_0.0006, learning rate: 0.0006", []),
+        ("learning rate 0.002", ["says learning rate 0.002, the experiment has [0.0006]"]),
+        ("Learning-rate of 2e-3", ["says Learning-rate 2e-3"]),
+        ("weight decay 0.5", ["says weight decay 0.5, the experiment has [0.1]"]),
+        ("weight_decay=0.5", ["says weight_decay 0.5"]),
+        ("weight decay: .1, weight_decay 0.1", []),
+        ("lr 10x larger, lr 5 % off, lr 0.002x, weight decay is 0.1", []),
+        ("learning rates 0.5 and colour 7, dtype 32", []),
     ],
 )
 def test_case_c06_a_title_that_states_another_value_is_warned_about(
@@ -310,13 +345,139 @@ def test_case_c06_a_title_that_states_another_value_is_warned_about(
     code, _, err = repro_main(checkout, "check-config", EXPERIMENT)
     assert code == 0
     assert err.count("warning: ") == len(says)
+    code, _, err = repro_main(checkout, "plan", "--tier", "smoke", "--json")
+    assert (code, err.count("warning: ")) == (0, len(says))
 
 
-def test_a_file_that_would_not_be_read_is_no_silence(checkout: Checkout, repro_main: Main) -> None:
-    path = checkout.path / "config" / "experiments"
-    (path / "a_quality.yaml").rename(path / "a_quality.yml")
+def test_case_c06_assumptions_and_classifications_are_read_too(checkout: Checkout, repro_main: Main) -> None:
+    line = checkout.replace(EXPERIMENT, r"^assumptions:\n", 'assumptions:\n  - "lr 0.5 everywhere"\n')
+    sst2 = "config/experiments/d_sst2_depth.yaml"
+    checkout.replace(sst2, r"^title: .*", 'title: "lr 1e-3 after 3e-3: lr 3.0e-3, lr 0.7, weight decay 0.5"')
+    code, _, err = repro_main(checkout, "plan", "--tier", "smoke")
+    assert code == 0
+    assert err.splitlines()[:3] == [
+        f"warning: {EXPERIMENT}:{line}: assumptions: says lr 0.5, the experiment has [0.0006]",
+        f"warning: {sst2}:2: title: says lr 0.7, the experiment has [0.001, 0.003]",
+        f"warning: {sst2}:2: title: says weight decay 0.5, the experiment has [0.01]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("local.yml", 'is not read; did you mean "local.yaml"?'),
+        ("local.YAML", "is not read; did you mean"),
+        ("Suite.yaml", 'is not read; did you mean "suite.yaml"?'),
+        ("more/x.yaml", "is not read; "),
+        ("experiments/x.yml", "is not read: the name must end in .yaml"),
+        ("experiments/x.YAML", "is not read: the name must end in .yaml"),
+        ("experiments/x.json", "is not read: the name must end in .yaml"),
+        ("experiments/sub/x.yaml", "is not read: no folder is read in config/experiments"),
+        ("claims/paper_a.yml", "is not read: the name must end in .yaml"),
+        ("claims/sub.yaml/x", "is not read: no folder is read in config/claims"),
+    ],
+)
+def test_case_c03_a_file_that_would_not_be_read_is_no_silence(
+    checkout: Checkout, repro_main: Main, entry: str, says: str
+) -> None:
+    checkout.write(f"config/{entry}", "tier: desk\n")
+    told = entry.removesuffix("/x.yaml").removesuffix("/x")
+    for words in (("plan",), ("check-config", "config")):
+        code, out, err = repro_main(checkout, *words)
+        assert (code, out) == (64, "")
+        assert f"config/{told}: {says}" in err
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "new", "key", "says"),
+    [
+        ("a", r"weight_decay: 0\.0, a:", "weight_decay: 0.3, a:", "cells.weight_decay", "known: 0.1, 0.0"),
+        (
+            "a",
+            r"a_quality, model: gpt2_124m",
+            "a_quality, model: gpt_d32_l2",
+            "cells.model",
+            "known: gpt2_124m, gpt2_355m",
+        ),
+        (
+            "a",
+            r"params: \{dt: 0\.1\}",
+            "params: {dt: 0.3}",
+            "cells.a",
+            "peri_ln dt=0.3 is no method of a_quality; known: pre",
+        ),
+        ("a", r"b: peri_ln", "b: simplenorm", "cells.b", "simplenorm is no method of a_stability; known: pre_ln"),
+        (
+            "d",
+            r"layers: 2, residual: true",
+            "layers: 3, residual: true",
+            "cells.a",
+            "layers 3 is not in d_sst2_depth; known: 2",
+        ),
+        ("d", r"control: none", "layers: 2", "cells.a", "d_jena_beta has no layers to choose"),
+    ],
+)
+def test_a_claim_speaks_of_cells_that_its_experiment_has(
+    checkout: Checkout, repro_main: Main, file: str, pattern: str, new: str, key: str, says: str
+) -> None:
+    name = f"config/claims/paper_{file}.yaml"
+    line = checkout.replace(name, pattern, new)
+    code, _, err = repro_main(checkout, "check-config", name)
+    assert code == 64
+    assert any(text.startswith(f"{name}:{line}: {key}: ") and says in text for text in err.splitlines()), err
+
+
+def test_what_editors_leave_beside_a_file_is_no_fault(checkout: Checkout, repro_main: Main) -> None:
+    for folder in ("config", "config/experiments", "config/claims"):
+        for name in ("x.yaml~", ".x.yaml.swp", "#x.yaml#", "README.md", ".old/x.yaml", "x.yaml.bak"):
+            checkout.write(f"{folder}/{name}", "not read")
+    assert repro_main(checkout, "plan")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "file", [EXPERIMENT, SUITE, TIERS, "config/local.yaml", "config/claims/paper_a.yaml", "config/claims/unused.yaml"]
+)
+def test_a_link_out_of_the_configuration_is_refused_and_nothing_behind_it_shown(
+    checkout: Checkout, repro_main: Main, file: str
+) -> None:
+    secret = checkout.write("secret.yaml", "not for print: [")
+    checkout.file(file).unlink(missing_ok=True)
+    checkout.file(file).symlink_to(secret)
+    for words in (("plan",), ("tables",), ("check-config", "config")):
+        code, _, err = repro_main(checkout, *words)
+        assert code == 64, err
+        assert f"{file}: is a symbolic link that leads out of its folder" in err.splitlines()
+        assert "print" not in err
+
+
+def test_a_folder_of_the_configuration_is_no_link_either(checkout: Checkout, repro_main: Main) -> None:
+    checkout.file("config/claims").rename(checkout.file("elsewhere"))
+    checkout.file("config/claims").symlink_to(checkout.file("elsewhere"))
     code, _, err = repro_main(checkout, "plan")
-    assert (code, "config/experiments/a_quality.yml: is not read: the name must end in .yaml" in err) == (64, True)
+    assert (code, err) == (64, "config/claims: is a symbolic link that leads out of its folder\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("nowhere", "no such file"),
+        ("local.yaml", "is a symbolic link that leads out of its folder"),
+        ("experiments", "is no regular file"),
+        ("/dev/null", "is a symbolic link that leads out of its folder"),
+    ],
+)
+def test_local_settings_that_cannot_be_read_are_not_passed_over(
+    checkout: Checkout, repro_main: Main, target: str, says: str
+) -> None:
+    checkout.file("config/local.yaml").symlink_to(target)
+    code, _, err = repro_main(checkout, "plan")
+    assert (code, err) == (64, f"config/local.yaml: {says}\n")
+
+
+def test_a_link_within_the_folder_is_followed(checkout: Checkout, repro_main: Main) -> None:
+    checkout.write("config/.cluster.yaml", "tier: desk\n")
+    checkout.file("config/local.yaml").symlink_to(".cluster.yaml")
+    assert load_configuration(Root(checkout.path)).suite.tier == "desk"
 
 
 def test_local_settings_are_laid_over_the_suites(checkout: Checkout) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from repro.data.fetch import fetch
 from repro.data.pins import read_pins
 from repro.spec.data import Sources
 from repro.spec.errors import BadDataError, CannotWriteError, MissingError, ReproError
-from repro.spec.fetching import Fetch
+from repro.spec.fetching import Encoder, Fetch
 from repro.spec.paths import Root
 from repro.spec.reading import load
 
@@ -326,6 +327,8 @@ def test_the_verb_tells_what_it_did_and_what_it_cannot_do(
 
     source = SimpleNamespace(fetch=spec_of(None), pinned={}, kind="fetched")
     monkeypatch.setattr(data, "_source", lambda name: (Root(tmp_path), source))
+    monkeypatch.setattr(data, "find_root", lambda: Root(tmp_path))  # else the checkout keeps what came
+    monkeypatch.setattr(data, "load_configuration", lambda root: SimpleNamespace(encoders={}))
     data.fetch_source("big", server.url)
     out, err = capsys.readouterr()
     assert out == ""
@@ -347,12 +350,28 @@ def test_the_verb_tells_what_it_did_and_what_it_cannot_do(
         HUB | {"files": [{"name": "x", "url": "https://a.example/x"}]},
         HUB | {"revision": "main"},
         HUB | {"trust_remote_code": True},
+        HUB | {"pattern": "../*.parquet"},
+        HUB | {"pattern": "en/../*.parquet"},
+        HUB | {"pattern": "/etc/*.parquet"},
         {},
     ],
 )
 def test_what_cannot_be_fetched_cannot_be_configured(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="validation error"):
         Fetch.model_validate(change)
+
+
+@pytest.mark.parametrize("name", ["openwebtext.py", "README.md", "x.jsonl.xz"])
+def test_d01_a_source_fetches_what_it_can_read_and_no_script(name: str) -> None:
+    words = {"title": "t", "licence": "l"}
+    text = words | {"kind": "fetched", "tokenizer": "bytes", "validation": 0.1, "curve_tokens": 2, "final_tokens": 2}
+    for origin in ({"files": [{"name": name, "url": f"https://a.example/{name}"}]}, HUB | {"pattern": name}):
+        for kind in (text, words | {"kind": "jena"}):
+            with pytest.raises(ValueError, match=re.escape(f"fetch brings {name}; only files of ")):
+                Sources.model_validate({"mine": kind | {"pinned": {"hub": "a/b"}, "fetch": origin}})
+        with pytest.raises(ValueError, match=re.escape(f"fetch brings {name}; only files of .json")):
+            Encoder.model_validate(words | {"fetch": origin})
+    Sources.model_validate({"mine": text | {"pinned": {"hub": "a/b"}, "fetch": HUB | {"pattern": "data/part-*"}}})
 
 
 def altered(change: Callable[[dict[str, Any]], Any]) -> str:
@@ -367,6 +386,7 @@ def altered(change: Callable[[dict[str, Any]], Any]) -> str:
         "[]",
         "{}",
         altered(lambda fields: fields.update(shards=2)),
+        altered(lambda fields: fields.update(shards=0, sha256={})),
         altered(lambda fields: fields.update(documents=-1.5)),
         altered(lambda fields: fields.update(seal="0" * 64)),
         altered(lambda fields: fields["sha256"].update({"../b": "0" * 64})),

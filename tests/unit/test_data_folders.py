@@ -19,7 +19,9 @@ from repro.data.manifest import MANIFEST, data_folder, sealed
 from repro.data.prepare import load_manifest, verify
 from repro.spec.data import digest
 from repro.spec.errors import BadDataError, MissingError
+from repro.spec.hashing import sha256_file
 from repro.spec.paths import Root
+from repro.verbs import data
 
 
 @pytest.fixture
@@ -145,6 +147,77 @@ def test_a_touched_file_is_hashed_once_and_believed_again(root: Root, monkeypatc
     assert verify(root, key, full=False) == []
     monkeypatch.setattr(packed, "payload_sha256", lambda path: pytest.fail("hashed again"))
     assert verify(root, key, full=False) == []
+
+
+def flip_and_set_the_times_back(path: Path) -> None:
+    state, data = path.stat(), bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def test_d09_times_that_were_set_back_hide_no_damage(root: Root) -> None:
+    _, folder = made(root)
+    before = contents(folder)
+    flip_and_set_the_times_back(folder / "train.bin")
+    made(root)
+    assert contents(folder) == before
+
+
+def test_d09_what_verify_finds_damaged_prepare_mends(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that rots changes no stamp, so what verify has read has to be told."""
+    key, folder = made(root)
+    before = contents(folder)
+    stamps = {path.name: packed.stamp(path.stat()) for path in folder.iterdir()}
+    flip_and_set_the_times_back(folder / "train.bin")
+    monkeypatch.setattr(packed, "marker_entry", lambda path, sha256: {"stamp": stamps[path.name], "sha256": sha256})
+    assert verify(root, key, full=False) == []
+    assert len(verify(root, key)) == 1
+    monkeypatch.undo()
+    made(root)
+    assert contents(folder) == before
+    assert verify(root, key) == []
+
+
+def test_d05_a_text_of_the_same_size_and_time_is_another_text(root: Root) -> None:
+    path, (key, _) = root.path / "texts" / "docs.jsonl", made(root)
+    state = path.stat()
+    path.write_text(path.read_text("utf-8").replace("number 0", "number x"), "utf-8")
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert made(root)[0] != key
+
+
+def test_d03_a_manifest_is_obeyed_after_the_preparation_too(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "_source", lambda name: (root, source_of()))
+    key, folder = made(root)
+    manifest = root.path / "texts" / MANIFEST
+    sha256 = {"docs.jsonl": sha256_file(root.path / "texts" / "docs.jsonl")}
+    manifest.write_text(json.dumps({"sha256": sha256, "documents": 20}), "utf-8")
+    assert made(root) == (key, folder)
+    manifest.write_text(json.dumps({"sha256": sha256, "documents": 400}), "utf-8")
+    with pytest.raises(BadDataError, match="20 documents found, 400 are pinned"):
+        made(root)
+    manifest.write_text(json.dumps({"sha256": sha256 | {"part-9.jsonl": "0" * 64}, "documents": 400}), "utf-8")
+    with pytest.raises(BadDataError) as caught:
+        made(root)
+    assert [str(problem) for problem in caught.value.problems] == [
+        "texts: documents: 20 of 400 are here",
+        "texts: part-9.jsonl: is missing",
+    ]
+    assert verify(root, key) == []
+    with pytest.raises(BadDataError, match="is missing"):
+        data.verify_source("mine")
+
+
+def test_what_prepare_says_of_near_copies_is_true(
+    root: Root, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(data, "_source", lambda name: (root, source_of()))
+    data.prepare_source("mine", 1)
+    said = "7 validation documents are nearly in the training text; `repro data leakage mine --out FILE` writes which"
+    assert said in capsys.readouterr().err
+    data.leakage("mine", root.path / "which.json", 1)
+    assert len(json.loads((root.path / "which.json").read_text("utf-8"))["nearest"]) == 7
 
 
 # -- kills and company -----------------------------------------------------------------------------

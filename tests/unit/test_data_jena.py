@@ -148,6 +148,26 @@ def test_an_absent_column_is_refused_with_a_suggestion(tmp_path: Path) -> None:
     assert found[0].startswith('a.csv:1: header: no column t (degc); did you mean "T (degC)"?')
 
 
+def test_d10_other_marks_for_a_missing_wind_are_no_numbers(tmp_path: Path) -> None:
+    marks = ["-999.0", "-99999", "-9999.9", "9999", "-0.5", "150.1"]
+    rows = [f"01.01.2009 0{i}:00:00,-999.0,{mark}\n" for i, mark in enumerate(["0", "150", "-9999", "-9999.0", *marks])]
+    said = problems(tmp_path, HEAD + "".join(rows))
+    mend = "is no wind speed (0 to 150); a missing value is written -9999"
+    assert said == [f"a.csv:{line}: wv (m/s): {float(mark)} {mend}" for line, mark in enumerate(marks, 6)]
+    series = read(tmp_path, HEAD + "".join(rows[:4]))
+    assert series.values[:2, 1].tolist() == [0.0, 150.0]
+    assert np.isnan(series.values[2:, 1]).all()
+    assert read(tmp_path, HEAD + rows[4], ["T (degC)"]).values.tolist() == [[-999.0]]  # a column that nobody asked for
+
+
+def test_d11_blank_lines_at_the_end_are_none_and_others_are_named(tmp_path: Path) -> None:
+    row = "01.01.2009 00:00:00,1,2\n"
+    assert read(tmp_path, HEAD + row + "\n\r\n\n").values.tolist() == [[1.0, 2.0]]
+    assert problems(tmp_path, HEAD + row + "\n\n" + row + "\n") == [
+        f"a.csv:{line}: 1 fields, the header has 3" for line in (3, 4)
+    ]
+
+
 def test_a_line_without_end_is_not_taken_into_memory(tmp_path: Path) -> None:
     assert problems(tmp_path, HEAD.encode() + b"1" * (50 << 20), name="a.csv.gz") == [
         f"a.csv.gz:2: longer than {MAX_LINE_BYTES} bytes"

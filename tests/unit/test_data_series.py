@@ -70,10 +70,11 @@ def test_d11_order_doubles_gaps_and_the_day_that_comes_first() -> None:
 def test_d12_scaler_of_train_alone_and_every_window_scored_once() -> None:
     case = json.loads(shared("cases/D12/case.json").read_text("utf-8"))
     values = case["train"] + case["val"]
-    made = prepare_series(series_of(np.arange(6) * 60, values), 60, {"train": 4 / 6, "val": 2 / 6})
+    rows = series_of(np.arange(7) * 60, [*values, 1e6])
+    made = prepare_series(rows, 60, {"train": 4 / 7, "val": 2 / 7})
     assert made.scaler.mean.tolist() == [case["scaler_right"]["mean"]]
     assert made.scaler.sd[0] == pytest.approx(case["scaler_right"]["std_population"], abs=1e-6)
-    assert made.report["rows"] == {"train": 4, "val": 2, "test": 0}
+    assert made.report["rows"] == {"train": 4, "val": 2, "test": 1}
 
     roots = np.sqrt(case["test_window_errors"])
     path = np.concatenate([[0.0], np.cumsum(roots)])  # so that persistence makes just these errors
@@ -84,6 +85,14 @@ def test_d12_scaler_of_train_alone_and_every_window_scored_once() -> None:
     for size in (1, case["batch"], 5):
         errors = forecast_errors(((x * sd, y * sd) for x, y in test.batches(size)), windows=5)
         assert errors.mse == pytest.approx(case["mse_right"])
+
+
+def test_a_split_without_a_whole_row_is_refused() -> None:
+    values = [[float(row), NAN if row >= 8 else row] for row in range(10)]
+    with pytest.raises(BadDataError, match=r"^mine\.csv: test: none of its 2 rows is whole"):
+        prepare_series(series_of(np.arange(10) * 60, values), 60, {"train": 0.5, "val": 0.3}, "mine.csv")
+    with pytest.raises(BadDataError, match="val: none of its 0 rows is whole"):
+        prepare_series(series_of([0, 60, 120]), 60, {"train": 0.7, "val": 0.1})
 
 
 def test_missing_values_count_for_each_variable_by_itself() -> None:

@@ -15,10 +15,11 @@ import pytest
 from pydantic import ValidationError
 
 from repro.data import arrays as arrays_module
+from repro.data import sets
 from repro.data.arrays import load_arrays, load_set_manifest, publish, set_problems, write_arrays
 from repro.data.manifest import MANIFEST, data_folder
 from repro.data.pins import write_pins
-from repro.data.sets import load_labelled, load_series, prepare_set
+from repro.data.sets import check_prepared, load_labelled, load_series, prepare_set
 from repro.spec.data import Sources
 from repro.spec.data import digest as source_digest
 from repro.spec.errors import BadDataError, CannotWriteError, ConfigError, MissingError
@@ -26,6 +27,7 @@ from repro.spec.hashing import sha256_file, sha256_json
 from repro.spec.paths import Root
 from repro.spec.reading import load
 from repro.spec.sets import JENA_VARIABLES, LabelledSource, SeriesSource, SetSource, set_digest
+from repro.verbs import data
 from tests.shared import shared
 
 WORDS = {"title": "t", "licence": "none"}
@@ -67,7 +69,7 @@ def put_glue(root: Root, folder: str = "mine") -> None:
     place = root.path / folder
     place.mkdir(parents=True, exist_ok=True)
     (place / "train.tsv").write_text("sentence\tlabel\ngood film \t1\nbad film \t0\n", "utf-8")
-    (place / "dev.tsv").write_text("sentence\tlabel\nGood  film\t1\ncaf\xe9\t0\n", "utf-8")
+    (place / "dev.tsv").write_text("sentence\tlabel\nFine  film\t1\ncaf\xe9\t0\n", "utf-8")
     (place / "test.tsv").write_text("index\tsentence\n0\tunknown\n", "utf-8")
 
 
@@ -184,13 +186,43 @@ def test_labelled_sentences_come_back_with_counts_and_overlap(root: Root) -> Non
     put_glue(root)
     digest, _ = made(root, labelled_source())
     splits, manifest = load_labelled(root, digest)
-    assert splits["dev"].sentences == ("Good  film", "caf\xe9")
+    assert splits["dev"].sentences == ("Fine  film", "caf\xe9")
     assert splits["dev"].labels.tolist() == [1, 0]
     assert manifest["splits"]["train"]["positive"] == 1
     assert manifest["splits"]["test"]["labelled"] is False
-    assert manifest["report"]["overlap"] == {"dev_exact": 0, "dev_folded": 1, "train_within": 0}
+    assert manifest["report"]["overlap"] == {"dev_exact": 0, "dev_folded": 0, "train_within": 0}
     with pytest.raises(BadDataError, match="score dev"):
         splits["test"].scored()
+
+
+def test_d08_a_dev_sentence_in_training_is_refused(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_glue(root)
+    (root.path / "mine" / "dev.tsv").write_text("sentence\tlabel\nok\t1\nGood  film\t1\nbad film\t0\n", "utf-8")
+    said = [
+        "source mine: leakage: validation sentence 2 is, but for case and blanks, training sentence 1",
+        "source mine: leakage: validation sentence 3 is training sentence 2",
+    ]
+    with pytest.raises(BadDataError) as caught:
+        made(root, labelled_source())
+    assert [str(problem) for problem in caught.value.problems] == said
+    assert left(root) == []
+    monkeypatch.setattr(sets, "_refuse_overlap", lambda *_: None)
+    digest, folder = made(root, labelled_source())  # as older versions left it
+    assert load_set_manifest(root, digest)["report"]["overlap"]["dev_folded"] == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(data, "_source", lambda name: (root, labelled_source()))
+    out = root.path / "leakage.json"
+    for use in (
+        lambda: load_labelled(root, digest),  # what a run does
+        lambda: made(root, labelled_source()),
+        lambda: data.verify_source("mine"),
+        lambda: data.leakage("mine", out),
+    ):
+        with pytest.raises(BadDataError) as caught:
+            use()
+        assert [str(problem) for problem in caught.value.problems] == said
+    assert not out.exists()
+    assert folder.is_dir()
 
 
 def test_the_two_variants_of_sst2_are_different_sets(root: Root) -> None:
@@ -235,6 +267,33 @@ def test_a_fetched_folder_must_hold_what_its_manifest_says(root: Root) -> None:
         made(root, source, "jena_2020")
 
 
+def test_d03_a_manifest_beside_a_set_is_obeyed_to_the_word(root: Root) -> None:
+    put_glue(root)
+    place = root.path / "mine"
+    good = {f"{split}.tsv": sha256_file(place / f"{split}.tsv") for split in ("train", "dev", "test")}
+    fine, more, count = (
+        {"sha256": good, "documents": 5},
+        {"sha256": good | {"train2.tsv.gz": "0" * 64}},
+        {"documents": 99},
+    )
+    write_pins(place, more)
+    with pytest.raises(BadDataError, match=r"mine/train2\.tsv\.gz: is missing"):
+        made(root, labelled_source())
+    write_pins(place, fine | count)
+    for pinned in ({}, {"train": 2}):
+        with pytest.raises(BadDataError, match=r"mine/manifest\.json: documents: is 5, 99 is pinned"):
+            made(root, labelled_source(pinned=pinned))
+    assert left(root) == []
+    write_pins(place, fine)
+    digest, _ = made(root, labelled_source())
+    for bad in (more, fine | count):  # also of what was prepared before
+        write_pins(place, bad)
+        with pytest.raises(BadDataError):
+            check_prepared(root, "mine", labelled_source(), digest)
+        with pytest.raises(BadDataError):
+            made(root, labelled_source())
+
+
 def test_a_digest_is_known_before_the_data_where_something_is_pinned(root: Root) -> None:
     pinned = {"rows": 420_551, "duplicates": 327}
     source = series_source(path=None, pinned=pinned)
@@ -248,6 +307,9 @@ def test_a_digest_is_known_before_the_data_where_something_is_pinned(root: Root)
         prepare_set(root, "jena_2009_2016", source, set_digest(source, root))
     with pytest.raises(MissingError):
         set_digest(series_source(), root)
+    (root.scratch / "fetched" / "jena_2009_2016").mkdir(parents=True)
+    with pytest.raises(MissingError, match=r"holds no \*\.csv, .*; run: repro data fetch jena_2009_2016 "):
+        prepare_set(root, "jena_2009_2016", source, set_digest(source, root))
     assert left(root) == []
 
 

@@ -95,6 +95,12 @@ def test_all_bad_lines_are_named_at_once(root: Root) -> None:
         assert message.startswith(start)
 
 
+def test_d01_a_byte_order_mark_is_called_by_its_name(root: Root) -> None:
+    (root.path / "texts" / "a.jsonl").write_text('{"text": "x"}\n{"text": "y"}\n', "utf-8-sig")
+    (message,) = problems_of(root)
+    assert message.startswith("texts/a.jsonl:1: begins with a byte order mark (BOM)")
+
+
 def test_a_file_in_a_wrong_format_does_not_flood(root: Root) -> None:
     (root.path / "texts" / "a.jsonl").write_text("oops\n" * 5000, "utf-8")
     (root.path / "texts" / "b.jsonl").write_text("oops\n" * 5000, "utf-8")
@@ -133,8 +139,80 @@ def test_links_that_lead_out_are_refused(root: Root, tmp_path_factory: pytest.Te
     assert all("leads out of the folder" in message for message in messages)
 
 
+def test_a_link_to_a_folder_is_never_passed_over(root: Root, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside, folder = tmp_path_factory.mktemp("outside"), root.path / "texts"
+    (outside / "b.txt").write_text("outside", "utf-8")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "a.txt").write_text("inside", "utf-8")
+    (folder / ".lock").symlink_to("user@machine:1")  # what an editor leaves
+    (folder / "README").symlink_to("/etc/hostname")
+    assert [document.text for document in read(root)] == ["inside"]
+    (folder / "more").symlink_to(outside)
+    (folder / "sub" / "again").symlink_to(folder / "sub")
+    (folder / "gone").symlink_to(folder / "nowhere")
+    follow = "is a link to a folder or to nothing, which is not followed: put here what it stands for"
+    assert problems_of(root) == [
+        f"texts: gone: {follow}",
+        "texts: more: is a link that leads out of the folder",
+        f"texts: sub/again: {follow}",
+    ]
+
+
+def test_a_folder_that_cannot_be_read_is_never_passed_over(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root.path / "texts" / "a.txt").write_text("read", "utf-8")
+    (root.path / "texts" / "closed").mkdir()
+    scandir = os.scandir
+
+    def closed(path: str) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    assert problems_of(root) == ["texts: closed: cannot be read (Permission denied)"]
+
+
+def test_names_that_are_nearly_those_of_a_text_are_never_passed_over(root: Root) -> None:
+    folder = root.path / "texts"
+    (folder / ".cache").mkdir()
+    (folder / "x.txt.d").mkdir()
+    (folder / "a.txt").write_text("read", "utf-8")
+    fine = (
+        "README.md", "LICENSE.TXT", "README.TXT", "state.json", "a.txt.sha256", "a.parquet.metadata",
+        ".b.jsonl.part", ".cache/b.jsonl.gz.incomplete", "notes.xz", "x.txt.d/notes",
+    )  # fmt: skip
+    for name in fine:
+        (folder / name).write_text("{}", "utf-8")
+    assert [document.text for document in read(root)] == ["read"]
+    nearly = (
+        "b.JSONL", "b.Parquet", "b.jsonl.GZ", "b.jsonl.gz.aa", "b.jsonl.gz.incomplete", "b.jsonl.lz4", "b.jsonl.part",
+        "b.json.gz.1", "b.parquet.tmp", "b.parquet.zst", "b.txt.xz",
+    )  # fmt: skip
+    for name in nearly:
+        (folder / name).write_text("", "utf-8")
+    messages = problems_of(root)
+    assert [message.split(": ")[1] for message in messages] == sorted(nearly)
+    assert all("is not read, its name ends in none of .txt, .txt.gz" in message for message in messages)
+
+
+def test_files_without_a_document_are_named(root: Root) -> None:
+    folder = root.path / "texts"
+    (folder / "a.jsonl").write_text('\n\n{"text": "x"}\n\n', "utf-8")
+    (folder / "b.txt").write_text("", "utf-8")  # one document, which preparation counts as empty
+    assert [document.text for document in read(root)] == ["x", ""]
+    for name in ("c.jsonl", "d.jsonl.gz", "e.jsonl.zst", "f.txt.gz"):
+        (folder / name).touch()
+    (folder / "g.jsonl").write_text(" \n\n", "utf-8")
+    (folder / "h.jsonl.gz").write_bytes(gzip.compress(b""))
+    empty = [f"texts/{name}: is empty: 0 bytes" for name in ("c.jsonl", "d.jsonl.gz", "e.jsonl.zst", "f.txt.gz")]
+    assert problems_of(root) == [*empty, *(f"texts/{name}: holds no document" for name in ("g.jsonl", "h.jsonl.gz"))]
+
+
 def test_a_folder_that_is_not_there_or_empty(root: Root) -> None:
-    with pytest.raises(MissingError, match="holds no file"):
+    (root.path / sources.fetched_path("big")).mkdir(parents=True)
+    with pytest.raises(MissingError, match=r"holds no file of .*; run: repro data fetch big"):
+        read_documents(root, "big", fetched_source(2))
+    with pytest.raises(MissingError, match=r"holds no file of .*; put the text files there"):
         read_documents(root, "mine", source_of())
     with pytest.raises(MissingError, match=r"absent: path: no such folder"):
         read_documents(root, "mine", source_of(path="absent"))
@@ -171,6 +249,20 @@ def test_a_lost_shard_is_noticed(root: Root) -> None:
     assert [document.text for document in read_documents(root, "big", fetched_source(2))] == ["a", "b"]
     with pytest.raises(BadDataError, match="documents: 2 documents found, 3 are pinned"):
         list(read_documents(root, "big", fetched_source(3)))
+
+
+@pytest.mark.parametrize("said", ["pinned", "fetch"])
+def test_d03_one_shard_is_not_the_whole_source(root: Root, said: str) -> None:
+    hub = {"hub": "x/y", "revision": "0" * 40, "pattern": "en/part*.jsonl", "shards": 2}
+    more = {"pinned": {"shards": 2}} if said == "pinned" else {"pinned": {"hub": "x/y"}, "fetch": hub}
+    source = source_of(kind="fetched", path=None, **more)
+    folder = root.path / sources.fetched_path("big")
+    folder.mkdir(parents=True)
+    (folder / "part0.jsonl").write_text('{"text": "a"}\n', "utf-8")
+    with pytest.raises(BadDataError, match=r"scratch/fetched/big: shards: 1 files are here, 2 are pinned"):
+        read_documents(root, "big", source)
+    (folder / "part1.jsonl").write_text('{"text": "b"}\n', "utf-8")
+    assert [document.text for document in read_documents(root, "big", source)] == ["a", "b"]
 
 
 # -- Wikipedia out of a wheel ----------------------------------------------------------------------

@@ -140,7 +140,7 @@ def test_trees_of_the_original_variant(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_no_tree_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "dev.txt"
-    path.write_text(f"(3 (2 a) (2 b))\n{line}\n")
+    path.write_text(f"(3 (2 a) (2 b))\n{line}\n(3 (2 a) (2 b))\n\n")
     with pytest.raises(BadDataError, match=r"^dev\.txt:2: is no tree"):
         read_trees(RawLines(path, "dev.txt"), "dev")
 

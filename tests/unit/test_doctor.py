@@ -47,8 +47,8 @@ def states(lines):
 
 
 def test_no_slurm_is_no_fault(checkout, programs):
-    (line,) = doctor_slurm.examine(checkout)
-    assert (line.state, line.what) == ("ok", "slurm")
+    line, asked = doctor_slurm.examine(checkout)
+    assert (line.state, line.what, asked.state) == ("ok", "slurm", "ok")
     assert "not a cluster" in line.detail
 
 
@@ -90,8 +90,8 @@ def test_a_controller_that_does_not_answer_is_a_fail(checkout, programs, monkeyp
     monkeypatch.setattr(finding, "TOOL_SECONDS", 0.2)
     programs("sbatch", "exit 0")
     programs("sinfo", "while :; do :; done")
-    (line,) = doctor_slurm.examine(checkout)
-    assert line.state == "fail"
+    line, asked = doctor_slurm.examine(checkout)
+    assert (line.state, asked.state) == ("fail", "ok")
     assert "did not answer" in line.detail
 
 
@@ -179,20 +179,31 @@ def test_small_nodes_preemption_and_a_place_by_variable(large, programs, monkeyp
     assert "SLURM_CONF" in of(lines, "slurm place").detail
 
 
-def test_requests_that_do_not_reach_slurm(large):
-    """Cases W02 and W03, in a profile and in a rule."""
-    assert doctor_slurm.requests(large).state == "ok"
-    profile = large.path / "slurm" / "config.yaml"
+def test_requests_that_do_not_reach_slurm(checkout, programs):
+    """Cases W02 and W03, in a profile and in a rule; with no Slurm on PATH too."""
+    assert of(doctor_slurm.examine(checkout), "slurm requests").state == "ok"
+    profile = checkout.path / "slurm" / "config.yaml"
     profile.parent.mkdir()
-    profile.write_text("set-resources: {run: {gpus: 1}}\ndefault-resources: {runtime: 30}\n")
-    line = doctor_slurm.requests(large)
-    assert (line.state, "(and 1 more)" in line.detail) == ("fail", True)
+    profile.write_text("set-resources: {run: {gpus: 1}}\ndefault-resources:\n  runtime: soon\n")
+    line = of(doctor_slurm.examine(checkout), "slurm requests")
+    assert (line.state, line.detail) == (
+        "fail",
+        "slurm/config.yaml:3: default-resources.runtime: soon is no walltime; write '30m' or '2h' (and 1 more)",
+    )
     profile.write_text("default-resources: {runtime: 30m}\n")
-    rules = large.path / "workflow" / "rules"
+    rules = checkout.path / "workflow" / "rules"
     rules.mkdir(parents=True)
-    (rules / "run.smk").write_text("rule run:\n    resources:\n        nvidia_gpu=1,\n")
-    line = doctor_slurm.requests(large)
-    assert (line.state, "workflow/rules/run.smk: nvidia_gpu" in line.detail) == ("fail", True)
+    (rules / "run.smk").write_text("rule run:\n    resources:\n        mem_mb=1, nvidia_gpu=1,\n")
+    line = doctor_slurm.requests(checkout)
+    assert (line.state, "workflow/rules/run.smk:3: nvidia_gpu" in line.detail) == ("fail", True)
+
+
+@pytest.mark.parametrize("text", ["default-resources: 5", "set-resources: 5", "{", "- a", "default-resources: {a: [}"])
+def test_a_profile_that_is_none_is_told(checkout, programs, text):
+    (checkout.path / "slurm").mkdir()
+    (checkout.path / "slurm" / "config.yaml").write_text(text)
+    line = doctor_slurm.requests(checkout)
+    assert (line.state, line.detail.startswith("slurm/config.yaml")) == ("fail", True)
 
 
 def test_packages_as_locked_missing_and_different(checkout):

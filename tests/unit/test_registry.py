@@ -307,7 +307,7 @@ def test_types_of_other_parameters_hold_too(tmp_path: Path) -> None:
     text = info(params={"n": 2, "flag": True, "mode": "a"})
     entries = registry(folder(tmp_path, other=text))
     assert resolve("other", {"n": 3, "flag": False, "mode": "b"}, entries)[1] == {"n": 3, "flag": False, "mode": "b"}
-    for wrong in ({"n": 3.0}, {"n": True}, {"flag": 1}, {"mode": 1}, {"mode": "a\nb"}):
+    for wrong in ({"n": 3.5}, {"n": True}, {"flag": 1}, {"mode": 1}, {"mode": "a\nb"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             resolve("other", wrong, entries)
 
@@ -333,3 +333,13 @@ def test_reserved_names_are_the_interface() -> None:
     assert {name for name in dir(Method) if not name.startswith("_")} | {"params"} == RESERVED
     entry = read_method(registry()["pre_ln"].path)
     assert entry == registry()["pre_ln"]
+
+
+def test_case_c01_a_whole_number_in_any_spelling_is_one_parameter(tmp_path: Path) -> None:
+    entries = registry(folder(tmp_path, counted=info(params={"n": 4})))
+    made = [resolve("counted", {"n": spelling}, entries)[1]["n"] for spelling in (10, 1e1, 10.0)]
+    assert made == [10, 10, 10]
+    assert {type(value) for value in made} == {int}
+    for wrong in (1.5, "10", True, None):
+        with pytest.raises(ValueError, match="is not of type int"):
+            resolve("counted", {"n": wrong}, entries)

@@ -145,3 +145,16 @@ def test_values_of_a_check_stand_in_a_row_each_with_their_extremes(value: float)
     missing = experiment_table(plan, index_of(made.root, []), "a_check")
     assert {row["mean"] for row in missing.data} == {"not_run"}
     assert not paper_table(plan, index, "a").rows  # a paper's table of trainings holds no check
+
+
+def test_case_p02_what_is_called_none_keeps_its_name():
+    plan = plan_only("board", METHODS, 3, leaderboard=True)
+    table = board(plan, lambda run: None if run.seed == 1 else 2.0)
+    names = ("method", "cell", "experiment", "model", "data", "learning_rate")
+    renamed = replace(table, data=tuple({**row, **dict.fromkeys(names, "none")} for row in table.data))
+    for before, after in zip(leaderboard_rows(table), leaderboard_rows(renamed), strict=True):
+        assert {after[name] for name in names} == {"none"}
+        assert [key for key, value in after.items() if value is None] == [
+            key for key, value in before.items() if value is None
+        ]
+        assert after["rank_low"] is after["val_loss_sample_sd"] is after["val_loss_mean"] is None

@@ -95,9 +95,9 @@ def test_a_curve_cut_anywhere_by_divergence_is_a_valid_one(steps: int, times: in
 
 
 def test_a_point_holds_mean_and_envelope_of_its_window_and_starts_a_new_one() -> None:
-    state = TrainState(window=[3.0, 1.0, 2.0])
+    state = TrainState(window=[3.0, 1.0, 2.0], rate=0.5)
     state.add_point(100, 2.5)
-    state.window += [4.0]
+    state.window, state.rate = [4.0], 0.25
     state.add_point(200, None)
     assert state.curve() == {
         "tokens": [100, 200],
@@ -105,6 +105,7 @@ def test_a_point_holds_mean_and_envelope_of_its_window_and_starts_a_new_one() ->
         "train_min": [1.0, 4.0],
         "train_max": [3.0, 4.0],
         "val_loss": [2.5, None],
+        "lr": [0.5, 0.25],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections import Counter
@@ -149,6 +150,9 @@ class PerToken:
 
     def step_batches(self, _step: int) -> list[Any]:
         return [(torch.full((n,), g), torch.zeros(n)) for g, n in self.cutting]
+
+    def rows(self, _step: int) -> None:
+        return None
 
     def validation_batches(self, _tokens: int) -> Iterator[Any]:
         yield from self.step_batches(0)
@@ -508,3 +512,20 @@ def test_a_record_holds_rows_of_few_steps_with_both_ends(steps: int) -> None:
     assert {1, steps} <= found <= set(range(1, steps + 1))
     assert len(found) <= PROBED
     assert all(step % PROBE_EVERY == 0 for step in found - {1, steps})
+
+
+def test_case_t01_a_record_tells_which_rows_were_read_and_at_which_rates(tmp_path: Path) -> None:
+    """A running hash of the rows in their order: equal over stops and micro-batches, other for another seed."""
+    whole = run(write_data(tmp_path / "whole"), config(steps=6))[0]
+    folder = write_data(tmp_path / "parts")
+    run(folder, config(steps=6), stop_at=3, micro_batch=1)
+    parts = run(folder, config(steps=6), micro_batch=2)[0]
+    other = run(write_data(tmp_path / "other"), config(steps=6, seed=9))[0]
+    assert whole.state.samples == parts.state.samples != other.state.samples
+    said = ""
+    for step in range(6):
+        said = hashlib.sha256(said.encode() + whole.task.rows(step).tobytes()).hexdigest()
+    assert whole.state.samples == said
+    assert parts.state.lr == whole.state.lr
+    last = learning_rate(5, 6, config()["optimizer"]["lr"], config()["schedule"])
+    assert whole.state.lr[-1] == last

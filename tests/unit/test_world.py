@@ -34,6 +34,20 @@ def test_one_device_is_one_process(environ: dict[str, str]) -> None:
     assert world.started_here() == []
 
 
+@pytest.mark.parametrize("unset", [{}, {"SLURM_NTASKS": ""}])
+def test_a_script_without_a_number_of_tasks_is_one_process(unset: dict[str, str]) -> None:
+    """What sbatch without --ntasks tells its script."""
+    script = {"SLURM_JOB_ID": "1", "SLURM_PROCID": "0", "SLURM_NNODES": "1", "SLURM_TASKS_PER_NODE": "1"} | unset
+    assert find_world("a", 1, 1, script).launcher == "none"
+    assert find_world("a", 4, 1, script).launcher == "here"
+    assert find_world("a", 4, 2, script).launcher == "allocation"
+
+
+def test_a_later_task_is_not_alone() -> None:
+    with pytest.raises(ConfigError, match=r"1 device\(s\) on 1 node\(s\) for this run; Slurm started 2 task"):
+        find_world("a_run", 1, 1, STEP | {"SLURM_PROCID": "1"})
+
+
 @pytest.mark.parametrize("environ", [{}, task(0, 1)])
 def test_several_devices_of_one_node_are_started_here(environ: dict[str, str]) -> None:
     world = find_world("a", 4, 1, environ)
@@ -88,6 +102,32 @@ def test_case_w04_another_number_of_tasks_is_refused(devices: int, nodes: int, t
     assert "a_run" in str(caught.value)
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"WORLD_SIZE": "2", "RANK": "1"}, "; torchrun started 2 process(es); start `repro run` once"),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}, "; mpirun started 2 process(es)"),
+        (task(0, 1) | {"WORLD_SIZE": "3"}, "; torchrun started 3 process(es)"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE: 'two' is no number of tasks"),
+    ],
+)
+def test_case_w04_processes_of_another_launcher_are_refused(devices: int, environ: dict[str, str], said: str) -> None:
+    """Each would train the whole run, or start as many again."""
+    with pytest.raises(ConfigError) as caught:
+        find_world("a_run", devices, 1, environ)
+    assert said in str(caught.value)
+    assert "two" in said or f"the plan has {devices} device(s) on 1 node(s)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "environ", [{"WORLD_SIZE": "1", "RANK": "0"}, {"OMPI_COMM_WORLD_SIZE": "1"}, {"WORLD_SIZE": ""}]
+)
+def test_one_process_of_another_launcher_is_one_process(environ: dict[str, str]) -> None:
+    assert find_world("a", 1, 1, environ).launcher == "none"
+    assert find_world("a", 2, 1, environ).launcher == "here"
+
+
 @pytest.mark.parametrize("layout", [{"SLURM_LOCALID": "2"}, {"SLURM_LOCALID": "0", "SLURM_STEP_NUM_NODES": "1"}])
 def test_tasks_that_are_laid_out_otherwise_are_refused(layout: dict[str, str]) -> None:
     """Three tasks on one node and one on the other: each would take a device that is not there."""
@@ -103,7 +143,7 @@ def test_the_shell_of_an_allocation_is_no_task() -> None:
         find_world("a", 4, 2, {})
 
 
-@pytest.mark.parametrize("text", ["", "two", "-1", "1e3", "2(x2)"])
+@pytest.mark.parametrize("text", ["two", "-1", "1e3", "2(x2)"])
 def test_a_number_of_tasks_that_is_none(text: str) -> None:
     with pytest.raises(ConfigError, match="is no number of tasks"):
         find_world("a", 2, 1, STEP | {"SLURM_PROCID": "0", "SLURM_NTASKS": text})

@@ -27,6 +27,6 @@ if SUITE.missing or not workflow.is_main_process:
             tier=TIER,
             about=lambda wildcards: SUITE.about(wildcards.chunk),
         message:
-            "chunk {wildcards.chunk}: {params.about}"
+            "chunk {wildcards.chunk}: {params.about}, at most {resources.runtime} minutes"
         shell:
             "python -m repro run {wildcards.chunk:q} --tier {params.tier:q} --stamp {output:q} 2>&1 | tee -i {log:q}"

@@ -19,6 +19,7 @@ INFO = {
     "seconds": 1.0,
     "memory_gb": 2.0,
     "params": {"tokens": 24, "d": 14, "d_qk": 512, "betas": [0.0, 0.25, 0.5, 0.75, 1.0], "start": "inverse_d_qk"},
+    "words": {"start": ["inverse_d_qk", "unit"]},
     "values": {
         "d_monotone_0": {"unit": "1", "better": "higher"},
         "d_monotone_025": {"unit": "1", "better": "higher"},

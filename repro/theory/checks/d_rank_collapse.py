@@ -25,6 +25,7 @@ INFO = {
         "betas": [0.0, 0.25, 0.5, 0.75, 1.0],
         "starts": ["inverse_d_qk", "unit"],
     },
+    "words": {"starts": ["inverse_d_qk", "unit"]},
     "values": {
         "d_collapse_slope": {"unit": "decades/decade", "better": "lower"},
         "d_collapse_slope_unit": {"unit": "decades/decade", "better": "higher"},

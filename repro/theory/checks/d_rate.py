@@ -41,6 +41,8 @@ INFO = {
         "step_seeds": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
         "watch": [50, 500],
     },
+    "words": {"start": ["inverse_d_qk", "unit"], "skip": ["both", "attention"]},
+    "may_be_empty": ["watch"],
     "values": {
         "d_rate_0": {"unit": "1/step", "better": "higher"},
         "d_rate_025": {"unit": "1/step", "better": "higher"},
