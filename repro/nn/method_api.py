@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -171,29 +171,11 @@ def run_file(entry: MethodEntry) -> ModuleType:
 
 
 def load_class(entry: MethodEntry) -> type[Method]:
-    """The class of a method's file; raises whatever the file raises.
-
-    TypeError if it is no Method, and for a plain value on the class that is neither a setting that a method has nor
-    a parameter of INFO: what `norm_type = "rms"` asks for would not be built, and nobody would see it.
-    """
+    """The class of a method's file; raises TypeError if it is no Method, and whatever the file raises."""
     found = load_module(entry).Method
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise TypeError(f"{entry.name}: class Method must be a subclass of repro.nn.method_api.Method")
-    unknown = sorted(set(_settings(found)) - set(_settings(Method)) - entry.info.params.keys())
-    if unknown:
-        raise TypeError(
-            f"{shown(unknown[0])} is no setting of a method and nothing would read it; known: "
-            f"{', '.join(sorted(_settings(Method)))}; a constant of your own belongs at the top of the file"
-        )
     return found
-
-
-def _settings(cls: type[Method]) -> Iterator[str]:
-    """Names of a class's plain values, those of its bases too; not what is private, nor CONSTANTS, nor code."""
-    for base in cls.__mro__[:-1]:
-        for name, value in vars(base).items():
-            if not (name.startswith("_") or name.isupper() or callable(value) or hasattr(value, "__get__")):
-                yield name
 
 
 def load_method(

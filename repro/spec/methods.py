@@ -30,19 +30,10 @@ MAX_METHOD_BYTES = 64 << 10
 MAX_TEXT_PARAM = 200  # characters
 FOLDER = Path(__file__).resolve().parents[1] / "methods"
 # Attributes of repro.nn.method_api.Method; a parameter of such a name would replace the hook itself.
-RESERVED = frozenset(
-    {
-        "norms",
-        "norm_kind",
-        "norm_eps",
-        "qk_norm",
-        "split_qkv",
-        "uses_carry",
-        "no_decay",
-        "params",
-        "step",
-        "linear",
-    }
+SETTINGS = frozenset({"norms", "norm_kind", "norm_eps", "qk_norm", "split_qkv", "uses_carry", "no_decay"})
+RESERVED = (
+    SETTINGS
+    | {"params", "step", "linear"}
     | {"extra", "norm", "final_norm", "weight_std", "begin", "end", "before_training", "after_step"}
 )
 
@@ -183,6 +174,35 @@ def _class_problems(tree: ast.Module, file: str) -> Iterator[Problem]:
         yield Problem(file, None, "Method", "no class Method at the top of the file")
     for again in classes[1:]:
         yield Problem(file, again.lineno, "Method", "stands twice")
+    yield from _idle_settings(tree, file)
+
+
+def _idle_settings(tree: ast.Module, file: str) -> Iterator[Problem]:
+    """Values on the class that neither the suite nor the file reads: what they ask for would not be built."""
+    nodes = list(ast.walk(tree))
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+    read |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    read |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    for found in _bases_of_method(tree):
+        for node in found.body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            for name in names if getattr(node, "value", None) else []:
+                if not (name.startswith("_") or name.isupper() or name in read or name in RESERVED):
+                    message = f"is no setting of a method, and nothing reads it{suggest(name, SETTINGS)}"
+                    yield Problem(file, node.lineno, shown(name), message)
+
+
+def _bases_of_method(tree: ast.Module) -> Iterator[ast.ClassDef]:
+    """Class Method and those of the file that it is made of."""
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    wanted, done = ["Method"], set[str]()
+    while wanted:
+        name = wanted.pop()
+        if name in classes and name not in done:
+            done.add(name)
+            yield classes[name]
+            wanted += [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
 
 
 def source_hash(text: str) -> str:

@@ -290,18 +290,6 @@ BROKEN = {
         "weight_std",
     ),
     "INFO moves": (changed(RESULT, more="\n\nINFO['params']['dt'] = 0.25\n"), "info", "changed when the file runs"),
-    "setting that is none": (
-        changed(RESULT, head='    norms = ("in",)\n    use_qk_norm = True\n'),
-        "loads",
-        "use_qk_norm",
-    ),
-    "settings of a base that are none": (
-        changed(RESULT, head='    norms = ("in",)\n').replace(
-            "class Method(api.Method)", 'class Base(api.Method):\n    norm_type = "rms"\n\n\nclass Method(Base)'
-        ),
-        "loads",
-        "norm_type is no setting of a method and nothing would read it; known: no_decay, norm_eps, norm_kind, norms,",
-    ),
     "norm of an unknown kind": (
         changed(RESULT, head='    norms = ("in",)\n    norm_kind = "RMS"\n'),
         "info",
@@ -403,7 +391,11 @@ BROKEN = {
         "parameters",
         "(the object has 0.5 for both)",
     ),
-    "hook misspelt": (changed(RESULT, head='    nroms = ("in",)\n'), "loads", "did you mean norms"),
+    "hook misspelt": (
+        changed(RESULT, more="\n    def final_nrom(self, d, bias):\n        return self.norm(d, bias)\n"),
+        "loads",
+        "did you mean final_norm",
+    ),
     "no method": (GOOD.replace("class Method(api.Method)", "class Method"), "loads", "must be a subclass"),
     "leaves at once": ("raise SystemExit(3)\n" + GOOD, "loads", "SystemExit"),
     "does not import": ("from torch import no_such_name\n" + GOOD, "loads", "no_such_name"),

@@ -135,6 +135,21 @@ def test_a_template_is_a_method(tmp_path: Path) -> None:
         (info() + "from collections import _sys\n", "imports collections._sys, and _sys is not allowed"),
         (info() + "import dataclasses\nx = dataclasses.sys.modules\n", "uses sys; what it reads"),
         (info() + "import torch\nx = getattr(torch, 'load')('w.pt')\n", "uses load; what it reads"),
+        *(
+            (
+                info().replace("    pass", f"    {name} = {value}"),
+                f"bad.py:5: {name}: is no setting of a method, and nothing",
+            )
+            for name, value in (("norm_type", '"rms"'), ("use_qk_norm", "True"), ("init_std", ".1"))
+        ),
+        (info().replace("    pass", "    eps: float = 1e-6"), "bad.py:5: eps: is no setting of a method"),
+        (info().replace("    pass", "    norm_knd = 'rms'"), 'did you mean "norm_kind"? known: no_decay, norm_eps,'),
+        (
+            info().replace(
+                "class Method:\n    pass", "class Base:\n    use_rms = True\n\n\nclass Method(Base):\n    pass"
+            ),
+            "bad.py:5: use_rms: is no setting",
+        ),
         (info(titel="x"), 'did you mean "title"'),
         (info(title="<b>x</b>"), "INFO.title"),
         (info(title="a\nb"), "INFO.title"),
@@ -192,6 +207,14 @@ def test_what_a_method_may_import(tmp_path: Path) -> None:
         "fast = torch.compile(len)",  # a method of something allowed, not the builtin
     ]
     assert set(registry(folder(tmp_path, good="\n".join(lines) + "\n" + info()))) == {"good"}
+
+
+def test_values_of_a_methods_own_are_its_business(tmp_path: Path) -> None:
+    body = "    calls = 0\n    gain: float = 0.5\n    late: int\n    TABLE = (1, 2)\n    _kept = 3\n    named = 4\n"
+    body += "    def step(self, x):\n        self.calls += 1\n"
+    body += "        return self.calls * self.gain + getattr(self, 'named')\n"
+    other = "\n\nclass Other:\n    unread = 1\n"
+    assert set(registry(folder(tmp_path, good=info().replace("    pass\n", body) + other))) == {"good"}
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
