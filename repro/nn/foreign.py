@@ -31,9 +31,10 @@ def told() -> Iterator[None]:
         pressed.append(number)
         signal.default_int_handler(number, frame)
 
-    # Only Python's own handler is replaced: where another one stands, Ctrl-C is somebody else's business.
-    ours = threading.current_thread() is threading.main_thread()
-    ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # Only Python's own handler is replaced: where another one stands, Ctrl-C is somebody else's business. Where it is
+    # ignored (a job in the background) nobody can have pressed it.
+    standing = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread() and standing is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, interrupt)
     try:
@@ -41,7 +42,7 @@ def told() -> Iterator[None]:
     except Fault:
         raise
     except BaseException as error:
-        if pressed or (isinstance(error, KeyboardInterrupt) and not ours):
+        if pressed or (isinstance(error, KeyboardInterrupt) and not ours and standing is not signal.SIG_IGN):
             raise KeyboardInterrupt from None
         raise Fault(said(error)) from None
     finally:

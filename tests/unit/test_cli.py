@@ -289,6 +289,7 @@ def test_a_fault_that_is_not_the_users_keeps_its_traceback(
 
 EARLY = """
 import os, signal, sys, types
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
 sys.modules["repro.cli"] = types.SimpleNamespace(main=lambda: os.kill(os.getpid(), signal.Signals[sys.argv[2]]))
 from repro.__main__ import main
 main()
