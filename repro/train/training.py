@@ -31,12 +31,12 @@ def training(worker: Worker, job: dict[str, Any], folder: Path) -> dict[str, Any
         state, found = recall(job, worker.pipe.send, tidy=True)
         starts, idle = note_start(folder, state.step)
         resumed = starts - 1 if found else 0
-        fault = _untrustworthy(worker, job) or _given_up(state, idle)
-        if fault:
-            fields = _failed(state, config, starts, resumed, fault)
+        if idle > STARTS_ALLOWED:
+            fields = _failed(state, config, starts, resumed, _given_up(state))
         else:
             done = train(config, job, state, found, _limits(worker, job), worker.pipe.send)
             fields = {} if done.state.status == "stopped" else end_fields(done, config, job, starts, resumed)
+            fields |= _without_number(worker, job, fields)
     except ReproError:
         note_end(folder)
         raise
@@ -85,20 +85,25 @@ def _failed(
     return fields | {"status": status, "status_detail": {"step": state.step, "reason": reason}}
 
 
-def _given_up(state: TrainState, idle: int) -> str | None:
+def _given_up(state: TrainState) -> str:
     """A run that dies again and again before its next checkpoint, whoever starts it."""
-    if idle <= STARTS_ALLOWED:
-        return None
     return f"{STARTS_ALLOWED} starts from step {state.step} ended without a word before the next checkpoint"
 
 
-def _untrustworthy(worker: Worker, job: dict[str, Any]) -> str | None:
-    """A method that breaks the contract gets no number; a try-out of one that is being written is only warned."""
-    fault = broken_contract(worker.root, job["base"])
-    if fault and worker.batch["no_record"]:
+def _without_number(worker: Worker, job: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """What replaces the good end of a run whose method breaks the contract: its loss is not what it says.
+
+    Every other end is a result as it is. A try-out of a method that is being written is only warned.
+    """
+    fault = broken_contract(worker.root, job["base"]) if fields.get("status") == "complete" else None
+    if fault is None:
+        return {}
+    if worker.batch["no_record"]:
         worker.pipe.send({"event": "warning", "text": f"{job['alias']}: {fault}"})
-        return None
-    return fault
+        return {}
+    Path(job["weights"]).unlink(missing_ok=True)
+    detail = fields["status_detail"] | {"reason": fault}
+    return {"status": "failed", "status_detail": detail, "weights_sha256": None, "learned": None}
 
 
 def _seen(job: dict[str, Any]) -> dict[str, Any]:
