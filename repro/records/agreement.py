@@ -50,15 +50,14 @@ def _hash(value: Any) -> str:
 def disagreements(records: Iterable[T]) -> Iterator[tuple[T, str]]:
     """Each record that saw something else than most of those that speak of the same, and in words what."""
     held = list(records)
-    counts: dict[str, Counter[str]] = {}
+    first: dict[str, str] = {}
+    told = ((about, saw) for record in held for about, saw in record.saw.items())
+    unlike = {about for about, saw in told if first.setdefault(about, saw) != saw}  # most campaigns stop here
+    counts = {about: Counter(one.saw[about] for one in held if about in one.saw) for about in sorted(unlike)}
     for record in held:
-        for about, saw in record.saw.items():
-            counts.setdefault(about, Counter())[saw] += 1
-    unlike = {about: counted for about, counted in counts.items() if len(counted) > 1}
-    for record in held:
-        for about in record.saw.keys() & unlike.keys():
-            (first, many), (_, second) = unlike[about].most_common(2)
+        for about in sorted(record.saw.keys() & unlike):
+            (most, many), (_, second) = counts[about].most_common(2)
             if many == second:
-                yield record, f"{about}: {unlike[about].total()} records disagree, and no side has most"
-            elif record.saw[about] != first:
+                yield record, f"{about}: {counts[about].total()} records disagree, and no side has most"
+            elif record.saw[about] != most:
                 yield record, f"{about}: differs from what {many} other records say"

@@ -41,6 +41,9 @@ class Entry:
     saw: Sightings
 
 
+KEPT = len(fields(Entry)) - 1  # of an entry, in the cache; its path is the key
+
+
 def entry_of(path: str, raw: dict[str, Any], attempt: int) -> Entry:
     """What the index keeps of a record."""
     return Entry(path, *_kept(raw, attempt))
@@ -344,4 +347,4 @@ def _read_cache(root: Root) -> dict[str, Any]:
 
 def _is_whole(known: Any) -> bool:
     """Whether a line of the cache has the form that we write: what is edited or cut is looked up anew."""
-    return len(known) == 2 and len(known[1]) == len(fields(Entry)) - 1 and isinstance(known[1][-1], dict)
+    return len(known) == 2 and len(known[1]) == KEPT and isinstance(known[1][-1], dict)
